@@ -1,0 +1,149 @@
+"""What this machine can do: processor, GPUs, optional packages and tools."""
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+
+from mrcfa.extras import install_command
+
+_CC_MAJOR, _CC_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str
+    sm: int
+    """Compute capability without the dot: 75 for a Quadro RTX 6000."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of `mrcfa doctor`: `found` is a version or description, None if missing."""
+
+    name: str
+    found: str | None
+    enables: str
+    remedy: str
+
+
+# Import name, distributions that provide it, what it enables.
+_PACKAGES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("torch", ("torch",), "the reference model and mrcfa export"),
+    ("safetensors", ("safetensors",), "weights in and out"),
+    ("onnx", ("onnx",), "mrcfa export"),
+    ("onnxscript", ("onnxscript",), "mrcfa export"),
+    ("onnxsim", ("onnxsim", "onnx-simplifier"), "mrcfa export"),
+    ("onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "running bundles with ONNX Runtime"),
+    ("tensorrt_rtx", ("tensorrt-rtx", "tensorrt_rtx"), "building engines without a GPU"),
+    ("tensorrt", ("tensorrt",), "building engines on the GPU they run on"),
+    ("cuda", ("cuda-python", "cuda-bindings"), "running TensorRT engines"),
+    ("av", ("av",), "reading and writing video"),
+    ("PIL", ("pillow",), "images and frames of any size"),
+    ("matplotlib", ("matplotlib",), "plots of the benchmark report"),
+)
+
+
+def findings() -> list[Finding]:
+    """Everything `mrcfa doctor` reports, hardware first."""
+    cards = gpus()
+    shown = ", ".join(f"{card.name} (sm_{card.sm})" for card in cards)
+    driver = cuda_driver()
+    return [
+        Finding("processor", processor(), "everything but TensorRT engines", ""),
+        Finding("GPU", shown or None, "running TensorRT engines", "none visible to this process"),
+        Finding("CUDA driver", driver, "running TensorRT engines", "install NVIDIA's driver"),
+        *(_package(*row) for row in _PACKAGES),
+        Finding(
+            "nvcc",
+            _nvcc(),
+            "compiling the TensorRT plugin",
+            "install NVIDIA's CUDA toolkit; nothing in the default path needs it",
+        ),
+    ]
+
+
+def processor() -> str:
+    model = platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    return f"{model}, {usable_cores()} cores"
+
+
+def usable_cores() -> int:
+    """Cores this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def gpus() -> list[Gpu]:
+    """CUDA devices, asked of the driver itself so that no package is needed."""
+    cuda = _libcuda()
+    count = ctypes.c_int()
+    if cuda is None or cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    cards = []
+    for ordinal in range(count.value):
+        device, value, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
+        cuda.cuDeviceGet(ctypes.byref(device), ordinal)
+        cuda.cuDeviceGetName(name, len(name), device)
+        capability = []
+        for attribute in (_CC_MAJOR, _CC_MINOR):
+            cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+            capability.append(value.value)
+        cards.append(Gpu(name.value.decode(), 10 * capability[0] + capability[1]))
+    return cards
+
+
+def cuda_driver() -> str | None:
+    """The CUDA version that the driver supports, as `13.0`."""
+    cuda = _libcuda()
+    version = ctypes.c_int()
+    if cuda is None or cuda.cuDriverGetVersion(ctypes.byref(version)) or not version.value:
+        return None
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def package_version(module: str, distributions: tuple[str, ...]) -> str | None:
+    """The version of an installed package, without importing it."""
+    if util.find_spec(module) is None:
+        return None
+    for distribution in distributions:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown version"
+
+
+def _package(module: str, distributions: tuple[str, ...], enables: str) -> Finding:
+    name = distributions[0] if module in ("cuda", "PIL") else module
+    return Finding(name, package_version(module, distributions), enables, install_command(module))
+
+
+def _libcuda() -> ctypes.CDLL | None:
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def _nvcc() -> str | None:
+    path = shutil.which("nvcc")
+    if path is None:
+        return None
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    releases = [line for line in answer.stdout.splitlines() if "release" in line]
+    return releases[0].partition("release ")[2].partition(",")[0] if releases else None
