@@ -24,7 +24,7 @@ def select_tokens(scores: Tensor, kept: int) -> Tensor:
 
 
 def upsample_keys(maps: Tensor, grid: tuple[int, int], target: tuple[int, int]) -> Tensor:
-    """Bilinear along the key axes: (B, queries, keys of `grid`) -> (B, queries, keys of `target`)."""
+    """Bilinear along the key axes: (B, queries, grid) -> (B, queries, target), both flat."""
     if grid == target:
         return maps
     return F.interpolate(

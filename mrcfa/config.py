@@ -9,6 +9,10 @@ from mrcfa.errors import MrcfaError, named
 FEATURE_CHANNELS = 256
 """Channels of the fused feature F and of the values (SegFormer's decode head)."""
 
+MEAN = (123.675, 116.28, 103.53)
+STD = (58.395, 57.12, 57.375)
+"""RGB normalisation of both datasets: (pixel - MEAN) / STD."""
+
 
 class Backbone(str, Enum):
     """Mix Transformer sizes (SegFormer, table 6)."""

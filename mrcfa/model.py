@@ -33,7 +33,7 @@ class Features(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What the frame being segmented asks: queries (B, tokens, C) by stride, and its own feature."""
+    """What the frame being segmented asks: queries (B, tokens, C) by stride, its own feature."""
 
     queries: dict[int, Tensor]
     grids: dict[int, Grid]
@@ -136,8 +136,8 @@ class MRCFA(nn.Module):
         """STM, SAR, MAA and the softmax over the kept tokens, for one reference."""
         grid = reference.grid
         coarse = target.queries[32] @ reference.keys[32].transpose(1, 2)
-        scores = upsample_keys(importance(coarse).unsqueeze(1), reference.grids[32], grid).squeeze(1)
-        selected = select_tokens(scores, self.config.kept(math.prod(grid)))
+        scores = upsample_keys(importance(coarse).unsqueeze(1), reference.grids[32], grid)
+        selected = select_tokens(scores.squeeze(1), self.config.kept(math.prod(grid)))
 
         maps = {}
         for stride in self.config.strides:

@@ -5,6 +5,7 @@ Loading is strict, and nothing that a file contains is ever executed.
 
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,9 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an unusual pickle protocol
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise MrcfaError(_refusal(path, str(error))) from None
     except (OSError, EOFError, RuntimeError, ValueError, KeyError, SafetensorError):
@@ -104,12 +107,14 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _refusal(path: Path, reason: str) -> str:
-    if "Unsupported global" in reason or "Unsupported operand" in reason or "GLOBAL" in reason:
-        return (
-            f"{path} is a pickle that wants to run code and is refused; "
-            "save the bare state dict and give that"
-        )
-    return f"{path} is no checkpoint that PyTorch or safetensors can read"
+    """torch names the first global that a pickle asks for beyond plain tensors."""
+    wanted = re.search(r"Unsupported global: GLOBAL (\S+)", reason)
+    if wanted is None:
+        return f"{path} is no checkpoint that can be read without running code from it"
+    return (
+        f"{path} is a pickle that wants to run code ({wanted[1]}) and is refused; "
+        "save the bare state dict and give that"
+    )
 
 
 def _compare(path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

@@ -1,0 +1,1 @@
+"""Parity, speed, cost and the report."""

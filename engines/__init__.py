@@ -1,0 +1,1 @@
+"""ONNX bundle -> TensorRT engines."""

@@ -1,0 +1,1 @@
+"""Reference model -> encoder and decoder graphs -> ONNX bundle."""

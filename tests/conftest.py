@@ -1,0 +1,52 @@
+"""The golden cases: weights and clips by formula, the authors' outputs from file."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cases import authors_state
+from fill import clip as make_clip
+
+from mrcfa import MRCFA, load_weights, preset
+
+
+@pytest.fixture(scope="session")
+def clip() -> Callable[..., np.ndarray]:
+    """`clip(frames, height, width, seed=0)`: uint8 frames (T, H, W, 3)."""
+    return make_clip
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`checkpoint("b1")`: a file in the authors' layout with the golden weights."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+
+    def write(backbone: str) -> Path:
+        path = folder / f"{backbone}.pth"
+        if not path.exists():
+            torch.save({"meta": {"epoch": 1}, "state_dict": authors_state(backbone)}, path)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def golden_model(checkpoint: Callable[[str], Path]) -> Callable[[str], MRCFA]:
+    """`golden_model("b1")`: the reference model with the golden weights."""
+    models: dict[str, MRCFA] = {}
+
+    def build(backbone: str) -> MRCFA:
+        if backbone not in models:
+            models[backbone] = MRCFA(preset("vspw", backbone))
+            load_weights(models[backbone], checkpoint(backbone))
+        return models[backbone]
+
+    return build
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield

@@ -1,0 +1,27 @@
+"""The golden weights and clips as torch sees them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from fill import fill
+
+from mrcfa.config import MEAN, STD
+
+GOLDEN = Path(__file__).parent
+
+
+def authors_state(backbone: str, seed: int = 0) -> dict[str, torch.Tensor]:
+    """A state dict in the authors' layout, filled by formula."""
+    layout = json.loads((GOLDEN / "checkpoint_keys.json").read_text())[backbone]
+    return {
+        key: torch.from_numpy(np.asarray(fill(key, tuple(shape), seed)))
+        for key, shape in layout.items()
+    }
+
+
+def normalised(frames: np.ndarray) -> torch.Tensor:
+    """uint8 (T, H, W, 3) -> float (1, T, 3, H, W)."""
+    clip = (torch.from_numpy(frames).float() - torch.tensor(MEAN)) / torch.tensor(STD)
+    return clip.permute(0, 3, 1, 2).unsqueeze(0)

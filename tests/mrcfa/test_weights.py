@@ -1,0 +1,141 @@
+import pickle
+
+import pytest
+import torch
+from cases import authors_state
+from safetensors.torch import save_file
+
+from mrcfa import MRCFA, load_weights, preset, save_weights
+from mrcfa.errors import MrcfaError
+
+
+@pytest.fixture
+def model():
+    return MRCFA(preset("vspw", "b0"))
+
+
+def saved(content, path):
+    torch.save(content, path)
+    return path
+
+
+def same(first: MRCFA, second: MRCFA) -> bool:
+    return all(
+        torch.equal(a, b)
+        for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("backbone", ["b0", "b1", "b2", "b3", "b4", "b5"])
+def test_every_authors_layout_fits_its_model(backbone, tmp_path):
+    model, state = MRCFA(preset("vspw", backbone)), authors_state(backbone)
+    load_weights(model, saved({"state_dict": state}, tmp_path / "w.pth"))
+    assert torch.equal(model.classify.weight, state["decode_head.deco4.smalldecoder.1.weight"])
+
+
+def test_bare_prefixed_and_safetensors_files_hold_the_same_weights(model, golden_model, tmp_path):
+    state = authors_state("b0")
+    load_weights(model, saved(state, tmp_path / "bare.pth"))
+    assert same(model, golden_model("b0"))
+
+    prefixed = MRCFA(model.config)
+    load_weights(
+        prefixed, saved({f"module.{k}": v for k, v in state.items()}, tmp_path / "ddp.pth")
+    )
+    assert same(prefixed, model)
+
+    ours = MRCFA(model.config)
+    save_weights(model, tmp_path / "ours.safetensors")
+    load_weights(ours, tmp_path / "ours.safetensors")
+    assert same(ours, model)
+
+    theirs = MRCFA(model.config)
+    save_file(state, tmp_path / "authors.safetensors")
+    load_weights(theirs, tmp_path / "authors.safetensors")
+    assert same(theirs, model)
+
+
+def test_an_imagenet_backbone_fills_the_encoder_alone(model, golden_model, tmp_path):
+    before = model.classify.weight.clone()
+    state = {
+        key.removeprefix("backbone."): value
+        for key, value in authors_state("b0").items()
+        if key.startswith("backbone.")
+    }
+    state["head.weight"], state["head.bias"] = torch.zeros(1000, 256), torch.zeros(1000)
+    load_weights(model, saved(state, tmp_path / "mit_b0.pth"))
+    assert torch.equal(model.classify.weight, before)
+    for key, value in golden_model("b0").encoder.state_dict().items():
+        assert torch.equal(model.encoder.state_dict()[key], value)
+
+
+def test_wrong_and_missing_keys_are_named(model, tmp_path):
+    state = authors_state("b0")
+    state["decode_head.sr9.weight"] = state.pop("decode_head.sr2.weight")
+    with pytest.raises(MrcfaError, match=r"lacks decode_head\.sr2\.weight.*sr9"):
+        load_weights(model, saved(state, tmp_path / "w.pth"))
+
+
+def test_at_most_ten_keys_are_named(model, tmp_path):
+    state = dict(list(authors_state("b0").items())[50:])
+    with pytest.raises(MrcfaError, match="and 40 more"):
+        load_weights(model, saved(state, tmp_path / "w.pth"))
+
+
+def test_a_checkpoint_of_another_backbone_names_keys_and_remedy(model, tmp_path):
+    with pytest.raises(MrcfaError, match="--backbone"):
+        load_weights(model, saved(authors_state("b1"), tmp_path / "w.pth"))
+
+
+def test_wrong_shapes_are_named_and_leave_the_model_untouched(model, tmp_path):
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    state = authors_state("b0")
+    state["decode_head.linear_pred.weight"] = torch.zeros(150, 256, 1, 1)
+    with pytest.raises(MrcfaError, match=r"linear_pred\.weight \(150, .* instead of \(124"):
+        load_weights(model, saved(state, tmp_path / "w.pth"))
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+def test_nan_weights_are_refused_by_name(model, tmp_path):
+    state = authors_state("b0")
+    state["backbone.norm1.weight"][3] = float("nan")
+    with pytest.raises(MrcfaError, match=r"NaN.*backbone\.norm1\.weight"):
+        load_weights(model, saved(state, tmp_path / "w.pth"))
+
+
+class _Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_a_pickle_that_wants_to_run_code_is_refused(model, tmp_path):
+    trace = tmp_path / "ran"
+    saved({"state_dict": _Bomb(trace)}, tmp_path / "bomb.pth")
+    (tmp_path / "raw.pth").write_bytes(pickle.dumps(_Bomb(trace)))
+    with pytest.raises(MrcfaError, match=r"wants to run code \(io\.open\)"):
+        load_weights(model, tmp_path / "bomb.pth")
+    with pytest.raises(MrcfaError, match="without running code"):
+        load_weights(model, tmp_path / "raw.pth")
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("name", ["text.pth", "text.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"hello, I am no checkpoint", bytes(range(256)) * 8])
+def test_a_file_that_is_no_checkpoint_is_said_to_be_none(model, tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(MrcfaError, match="is no checkpoint"):
+        load_weights(model, tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [[1, 2], {}, {"epoch": 3}, torch.zeros(3)], ids=str)
+def test_a_file_without_a_state_dict_is_refused(model, tmp_path, content):
+    with pytest.raises(MrcfaError, match="holds no state dict"):
+        load_weights(model, saved(content, tmp_path / "w.pth"))
+
+
+def test_a_missing_file_is_named(model, tmp_path):
+    with pytest.raises(MrcfaError, match=r"there is no weights file .*nowhere\.pth"):
+        load_weights(model, tmp_path / "nowhere.pth")
