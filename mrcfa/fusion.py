@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mrcfa.config import FEATURE_CHANNELS
+from mrcfa.mit import as_image, as_tokens
 
 
 class Fusion(nn.Module):
@@ -22,7 +23,7 @@ class Fusion(nn.Module):
         grid = stages[0].shape[2:]
         lifted = [
             F.interpolate(
-                linear(stage.movedim(1, -1)).movedim(-1, 1),
+                as_image(linear(as_tokens(stage)), stage.shape[2:]).contiguous(),
                 size=grid,
                 mode="bilinear",
                 align_corners=False,

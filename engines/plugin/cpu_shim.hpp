@@ -1,0 +1,93 @@
+// The little of CUDA that select_tokens.cuh uses, for a plain C++17 compiler without a GPU.
+//
+// A block's threads are threads of the operating system that meet at a barrier; blocks run one after
+// another. Compile with -pthread and -ffp-contract=off: a GPU's rounded steps must not be fused.
+#pragma once
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static  // One block runs at a time, so the block may own the static variable.
+#define __launch_bounds__(threads)
+
+using std::max;
+using std::min;
+
+struct dim3 {
+    unsigned x, y;
+    explicit dim3(unsigned x_ = 1, unsigned y_ = 1) : x(x_), y(y_) {}
+};
+
+inline thread_local dim3 threadIdx;
+inline thread_local dim3 blockIdx;
+inline dim3 blockDim;
+inline pthread_barrier_t blockBarrier;
+
+inline void __syncthreads() { pthread_barrier_wait(&blockBarrier); }
+
+inline int atomicAdd(int* address, int value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+
+inline uint32_t __float_as_uint(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+inline float __uint_as_float(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+
+struct __half {
+    uint16_t bits;
+};
+
+inline float __half2float(__half value) {
+    const int exponent = value.bits >> 10 & 31;
+    const int fraction = value.bits & 1023;
+    const float magnitude = exponent == 31  ? (fraction ? NAN : INFINITY)
+                            : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                                            : std::ldexp(static_cast<float>(fraction + 1024),
+                                                         exponent - 25);
+    return value.bits & 0x8000 ? -magnitude : magnitude;
+}
+
+using cudaStream_t = void*;
+enum cudaError_t { cudaSuccess };
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, dim3 threads, cudaStream_t,
+                   Arguments... arguments) {
+    const unsigned count = threads.x * threads.y;
+    blockDim = threads;
+    pthread_barrier_init(&blockBarrier, nullptr, count);
+    const auto run = [=](unsigned thread) {
+        threadIdx = dim3(thread % threads.x, thread / threads.x);
+        for (unsigned block = 0; block < blocks; ++block) {
+            blockIdx = dim3(block);
+            kernel(arguments...);
+            __syncthreads();  // No thread enters the next block while this one's memory is in use.
+        }
+    };
+    std::vector<std::thread> others;
+    for (unsigned thread = 1; thread < count; ++thread) others.emplace_back(run, thread);
+    run(0);
+    for (std::thread& other : others) other.join();
+    pthread_barrier_destroy(&blockBarrier);
+    return cudaSuccess;
+}

@@ -1,0 +1,102 @@
+"""STM as the ONNX local function `mrcfa::SelectTokens`: a plugin where there is one, else its body.
+
+TensorRT takes a plugin for a call that carries `plugin_namespace` and `plugin_version` when such a
+plugin is registered; every other runtime runs the body, which is TopK and standard operators.
+"""
+
+from dataclasses import dataclass
+
+import onnx
+import torch
+from onnx import TensorProto, helper
+from torch import Tensor
+from torch.nn import functional as F
+
+DOMAIN, NAME, VERSION = "mrcfa", "SelectTokens", 1
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The call's attributes: keep S tokens of a key grid, upsampled `factor` times before."""
+
+    keep: int
+    top: int
+    height: int
+    width: int
+    factor: int
+
+    @property
+    def tokens(self) -> int:
+        return self.height * self.width * self.factor**2
+
+
+def select_tokens(affinity: Tensor, selection: Selection) -> Tensor:
+    """(R, queries, keys) affinities at 1/32 -> (R, S) int32 indices of the most important tokens."""
+    if torch.onnx.is_in_onnx_export():
+        return torch.onnx.ops.symbolic(
+            f"{DOMAIN}::{NAME}",
+            (affinity,),
+            attrs={**vars(selection), "plugin_namespace": DOMAIN, "plugin_version": str(VERSION)},
+            dtype=torch.int32,
+            shape=(affinity.shape[0], selection.keep),
+            version=VERSION,
+        )
+    scores = affinity.topk(selection.top, dim=1).values.float().sum(dim=1)
+    if selection.factor > 1:
+        grid = scores.unflatten(1, (1, selection.height, selection.width))
+        scores = F.interpolate(
+            grid, scale_factor=selection.factor, mode="bilinear", align_corners=False
+        ).flatten(1)
+    return scores.topk(selection.keep, dim=1).indices.int()
+
+
+def function(selection: Selection, opset: int) -> onnx.FunctionProto:
+    """The body. Its constants repeat the call's attributes, so that any parser may inline it."""
+
+    def constant(name: str, values: list[int] | list[float]) -> onnx.NodeProto:
+        kind = "value_floats" if isinstance(values[0], float) else "value_ints"
+        return helper.make_node("Constant", [], [name], name=name, **{kind: values})
+
+    nodes = [
+        constant("top", [selection.top]),
+        helper.make_node(
+            "TopK", ["affinity", "top"], ["largest", "_queries"], name="largest", axis=1
+        ),
+        helper.make_node("Cast", ["largest"], ["largest32"], name="widen", to=TensorProto.FLOAT),
+        constant("query_axis", [1]),
+        helper.make_node(
+            "ReduceSum", ["largest32", "query_axis"], ["coarse"], name="importance", keepdims=0
+        ),
+    ]
+    scores = "coarse"
+    if selection.factor > 1:
+        nodes += [
+            constant("image_shape", [0, 1, selection.height, selection.width]),
+            helper.make_node("Reshape", ["coarse", "image_shape"], ["image"], name="as_image"),
+            constant("scales", [1.0, 1.0, float(selection.factor), float(selection.factor)]),
+            helper.make_node(
+                "Resize",
+                ["image", "", "scales"],
+                ["finer"],
+                name="upsample",
+                mode="linear",
+                coordinate_transformation_mode="half_pixel",
+            ),
+            constant("flat_shape", [0, selection.tokens]),
+            helper.make_node("Reshape", ["finer", "flat_shape"], ["scores"], name="as_scores"),
+        ]
+        scores = "scores"
+    nodes += [
+        constant("keep", [selection.keep]),
+        helper.make_node("TopK", [scores, "keep"], ["_scores", "indices"], name="keep_most", axis=1),
+        helper.make_node("Cast", ["indices"], ["selected"], name="narrow", to=TensorProto.INT32),
+    ]
+    return helper.make_function(
+        DOMAIN,
+        NAME,
+        ["affinity"],
+        ["selected"],
+        nodes,
+        [helper.make_opsetid("", opset)],
+        attributes=[*vars(selection), "plugin_namespace", "plugin_version"],
+    )
