@@ -6,6 +6,8 @@ its GroupNorm(1) is a GroupNorm with one group per token. Their order does not m
 softmax and the product that follow reduce over them.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,134 +25,191 @@ LAST_FRAME = 2**30
 
 
 class DecoderGraph(nn.Module):
-    """(base, queries…, entry, memory, frame) -> (mask or logits, memory_out, frame_out)."""
+    """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits, mask if asked for).
+
+    Only one of the last two is an output of the ONNX graph.
+    """
 
     def __init__(
         self, model: MRCFA, layout: Layout, frame: tuple[int, int], output: str, dtype: torch.dtype
     ) -> None:
         super().__init__()
         config = model.config
-        self.layout, self.frame, self.output = layout, frame, output
-        self.keep = layout.selection.keep
-        self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict()
-        for stride in model.refinement.strides:
-            name = str(stride)
-            if name in model.refinement.sar:
-                block = model.refinement.sar[name]
-                self.sar[name] = TokenRefinement(block, self.keep, config.width(stride))
+        self.strides, self.scales = layout.strides, model.refinement.strides
+        self.recall = Recall(config.references)
+        self.stm = Selection(layout)
+        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
+        tokens = layout.selection.keep
+        for stride in self.scales:
+            name, channels = str(stride), config.width(stride)
+            refined = name in model.refinement.sar
+            self.affinity[name] = Affinity(layout.grid(stride), 1 if refined else channels)
+            if refined:
+                self.sar[name] = over_tokens(model.refinement.sar[name], tokens, channels)
             if name in model.refinement.maa:
-                self.maa[name] = TokenRefinement(model.refinement.maa[name], self.keep, 1)
-        self.register_buffer("schedule", torch.tensor(memory_table(config.references)))
-        self.register_buffer("rows", torch.arange(len(config.references)).unsqueeze(1))
+                self.maa[name] = Aggregation(model.refinement.maa[name], tokens)
+        self.retrieval = Retrieval(layout.grid(config.output_stride))
+        self.quarter = Resized(layout.grid(4))
+        self.mask = Mask(config.size, frame) if output == "mask" else None
         set_precision(self, dtype)
 
-    def forward(self, base: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, base: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
         *queries, entry, memory, frame = inputs
-        by_stride = dict(zip(reversed(self.layout.strides), queries, strict=True))
-        history = torch.cat([memory, entry])
-        moment = frame.clamp(max=self.layout.depth).long()
-        references = history[self.schedule[moment][0]]
-
-        *keys, values = self._select(by_stride[32], references)
-        weights = self._weights(by_stride, dict(zip(self.layout.strides, keys, strict=True)))
-        # Σ over references and tokens in one product: (classes, R·S) × (R·S, h·w).
-        flat = weights.flatten(0, 1).flatten(1)
-        logits = base + (values.flatten(0, 1).t() @ flat).view_as(base)
-        return self._answer(logits), history[1:], (frame + 1).clamp(max=LAST_FRAME)
-
-    def _select(self, query: Tensor, references: Tensor) -> list[Tensor]:
-        """STM: (R, N, D) entries -> the kept tokens' keys of every scale and their values."""
-        layout = self.layout
-        parts = references.split(layout.columns, dim=2)
-        coarse = parts[0].reshape(len(parts[0]), layout.tokens(32), -1)
-        selected = select_tokens(query @ coarse.transpose(1, 2), layout.selection).long()
-        if layout.selection.factor == 1:
-            return list(references[self.rows, selected].split(layout.columns, dim=2))
-        # Bilinear upsampling acts on positions, the product with the queries on channels, so
-        # upsampling the keys upsamples the affinity along its key axes.
-        grid = coarse.transpose(1, 2).unflatten(2, layout.grid(32))
-        finer = F.interpolate(
-            grid, scale_factor=layout.selection.factor, mode="bilinear", align_corners=False
-        )
-        rest = torch.cat([finer.flatten(2).transpose(1, 2), *parts[1:]], dim=2)
-        widths = (finer.shape[1], *layout.columns[1:])
-        return list(rest[self.rows, selected].split(widths, dim=2))
-
-    def _weights(self, queries: dict[int, Tensor], keys: dict[int, Tensor]) -> Tensor:
-        """SAR, MAA and the softmax over each reference's tokens: (R, S, h, w)."""
-        strides = self.layout.config.strides if self.layout.config.maa else self.layout.strides[-1:]
-        refined: Tensor | None = None
-        for stride in strides:
-            affinity = keys[stride] @ queries[stride].transpose(1, 2)
-            maps = affinity.unflatten(2, self.layout.grid(stride))
+        asked = dict(zip(reversed(self.strides), queries, strict=True))
+        references, memory_out, frame_out = self.recall(memory, entry, frame)
+        *keys, values = self.stm(asked[32], references)
+        kept = dict(zip(self.strides, keys, strict=True))
+        refined = None
+        for stride in self.scales:
             name = str(stride)
+            maps = self.affinity[name](kept[stride], asked[stride])
             if name in self.sar:
                 maps = self.sar[name](maps)
-            else:
-                maps = maps * self.layout.config.width(stride) ** 0.5
-            if refined is None:
-                refined = maps
-                continue
-            coarser = _resize(refined, self.layout.grid(stride), align_corners=True)
-            if coarser.shape != maps.shape:  # without SAR a raw map joins every channel
-                maps = maps.repeat_interleave(coarser.shape[1] // maps.shape[1], dim=1)
-            refined = self.maa[name](coarser + maps)
-        assert refined is not None
-        refined = _resize(
-            refined, self.layout.grid(self.layout.config.output_stride), align_corners=True
-        )
-        return widely(lambda x: x.softmax(dim=1), refined)
-
-    def _answer(self, logits: Tensor) -> Tensor:
-        config = self.layout.config
-        logits = _resize(logits, self.layout.grid(4))
-        if self.output == "logits":
-            return logits
-        full = _resize(_resize(logits, config.size), self.frame)
-        return full.argmax(dim=1).to(torch.uint8)
+            refined = maps if refined is None else self.maa[name](refined, maps)
+        logits = self.quarter(self.retrieval(base, refined, values))
+        answers = (logits,) if self.mask is None else (logits, self.mask(logits))
+        return memory_out, frame_out, *answers
 
 
-class TokenRefinement(nn.Module):
-    """A `Refinement` block over tokens on the channel axis: (R, S·in, h, w) -> (R, S·out, h, w)."""
+class Recall(nn.Module):
+    """The schedule as a table: which R of the last M + 1 entries serve this frame."""
 
-    def __init__(self, block: nn.Module, tokens: int, channels: int) -> None:
+    def __init__(self, offsets: tuple[int, ...]) -> None:
         super().__init__()
-        assert isinstance(block, Refinement)
-        self.tokens = tokens
-        self.convs, self.scales, self.shifts = nn.ModuleList(), nn.ParameterList(), nn.ParameterList()
-        for conv, norm in zip(list(block)[0::3], list(block)[1::3], strict=True):
-            assert isinstance(conv, nn.Conv2d)
-            assert isinstance(norm, nn.GroupNorm)
-            self.convs.append(_over_tokens(fold_affinity_scale(affine(conv), channels), tokens))
+        self.depth = max(offsets)
+        self.register_buffer("schedule", torch.tensor(memory_table(offsets)))
+
+    def forward(self, memory: Tensor, entry: Tensor, frame: Tensor) -> tuple[Tensor, ...]:
+        history = torch.cat([memory, entry])
+        row = self.schedule[frame.clamp(max=self.depth).long()][0]
+        return history[row], history[1:], (frame + 1).clamp(max=LAST_FRAME)
+
+
+class Selection(nn.Module):
+    """STM: (R, N, D) entries -> the kept tokens' keys of every scale and their values, (R, S, ·)."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.columns, self.selection = layout.columns, layout.selection
+        self.register_buffer("row", torch.arange(len(layout.config.references)).unsqueeze(1))
+
+    def forward(self, query: Tensor, references: Tensor) -> Sequence[Tensor]:
+        coarse, *rest = references.split(self.columns, dim=2)
+        coarse = coarse.reshape(coarse.shape[0], self.selection.height * self.selection.width, -1)
+        selected = select_tokens(query @ coarse.transpose(1, 2), self.selection).long()
+        if self.selection.factor == 1:
+            return references[self.row, selected].split(self.columns, dim=2)
+        # Bilinear upsampling acts on positions, the product with the queries on channels, so
+        # upsampling the keys upsamples the affinity along its key axes.
+        grid = coarse.transpose(1, 2).unflatten(2, (self.selection.height, self.selection.width))
+        finer = F.interpolate(
+            grid, scale_factor=self.selection.factor, mode="bilinear", align_corners=False
+        )
+        tokens = torch.cat([finer.flatten(2).transpose(1, 2), *rest], dim=2)
+        return tokens[self.row, selected].split([finer.shape[1], *self.columns[1:]], dim=2)
+
+
+class Affinity(nn.Module):
+    """Kept keys (R, S, C) against a grid of queries (1, h·w, C): (R, S, h, w).
+
+    Without SAR there is no conv to take the √C that the queries gave up, so it is put back here.
+    """
+
+    def __init__(self, grid: tuple[int, int], channels: int) -> None:
+        super().__init__()
+        self.grid, self.scale = grid, channels**0.5
+
+    def forward(self, keys: Tensor, queries: Tensor) -> Tensor:
+        maps = (keys @ queries.transpose(1, 2)).unflatten(2, self.grid)
+        return maps if self.scale == 1 else maps * self.scale
+
+
+class Aggregation(nn.Module):
+    """One step of MAA: upsample the coarser maps, add, refine."""
+
+    def __init__(self, block: nn.Module, tokens: int) -> None:
+        super().__init__()
+        self.refine = over_tokens(block, tokens)
+
+    def forward(self, coarser: Tensor, maps: Tensor) -> Tensor:
+        coarser = resize(coarser, maps.shape[2:], align_corners=True)
+        if coarser.shape != maps.shape:  # without SAR a raw map joins every channel
+            maps = maps.repeat_interleave(coarser.shape[1] // maps.shape[1], dim=1)
+        return self.refine(coarser + maps)
+
+
+class Retrieval(nn.Module):
+    """Softmax over each reference's tokens, times their values, on top of the frame's own scores.
+
+    Σ over references and tokens is one product, (classes, R·S) × (R·S, h·w).
+    """
+
+    def __init__(self, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.grid = grid
+
+    def forward(self, base: Tensor, refined: Tensor, values: Tensor) -> Tensor:
+        refined = resize(refined, self.grid, align_corners=True)
+        weights = widely(lambda maps: maps.softmax(dim=1), refined).flatten(2).flatten(0, 1)
+        return base + (values.flatten(0, 1).t() @ weights).view_as(base)
+
+
+class Resized(nn.Module):
+    """Scores on the finest grid -> logits at 1/4."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return resize(logits, self.size)
+
+
+class Mask(nn.Module):
+    """Logits at 1/4 -> H×W -> the frame's own size, and only then the argmax."""
+
+    def __init__(self, size: tuple[int, int], frame: tuple[int, int]) -> None:
+        super().__init__()
+        self.sizes = (size, frame)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        for size in self.sizes:
+            logits = resize(logits, size)
+        return logits.argmax(dim=1).to(torch.uint8)
+
+
+def over_tokens(block: nn.Module, tokens: int, channels: int = 1) -> nn.Sequential:
+    """A `Refinement` block for tokens on the channel axis: (R, S·in, h, w) -> (R, S·out, h, w).
+
+    `channels` is C of the tokens whose affinities come in divided by √C.
+    """
+    assert isinstance(block, Refinement)
+    layers: list[nn.Module] = []
+    for layer in block:
+        if isinstance(layer, nn.Conv2d):
+            layers.append(_repeated_conv(fold_affinity_scale(affine(layer), channels), tokens))
             channels = 1
-            self.eps = norm.eps
-            self.scales.append(nn.Parameter(norm.weight.detach().repeat(tokens)))
-            self.shifts.append(nn.Parameter(norm.bias.detach().repeat(tokens)))
-
-    def forward(self, maps: Tensor) -> Tensor:
-        for conv, scale, shift in zip(self.convs, self.scales, self.shifts, strict=True):
-            normed = widely(
-                lambda x, scale=scale, shift=shift: F.group_norm(
-                    x, self.tokens, scale.float(), shift.float(), self.eps
-                ),
-                conv(maps),
-            )
-            maps = F.relu(normed)
-        return maps
+        elif isinstance(layer, nn.GroupNorm):
+            norm = nn.GroupNorm(tokens, tokens * layer.num_channels, eps=layer.eps)
+            norm.weight.data = layer.weight.detach().repeat(tokens)
+            norm.bias.data = layer.bias.detach().repeat(tokens)
+            layers.append(norm)
+        else:
+            layers.append(nn.ReLU())
+    return nn.Sequential(*layers)
 
 
-def _over_tokens(folded: Affine, tokens: int) -> nn.Conv2d:
+def _repeated_conv(folded: Affine, tokens: int) -> nn.Conv2d:
     """The same conv for every token: a grouped conv with the weights repeated."""
     outputs, inputs, kernel, _ = folded.weight.shape
-    conv = nn.Conv2d(
-        tokens * inputs, tokens * outputs, kernel, padding=kernel // 2, groups=tokens
-    )
-    conv.weight.data = folded.weight.repeat(tokens, 1, 1, 1)
+    conv = nn.Conv2d(tokens * inputs, tokens * outputs, kernel, padding=kernel // 2, groups=tokens)
+    conv.weight = nn.Parameter(folded.weight.repeat(tokens, 1, 1, 1))
     conv.bias = nn.Parameter(folded.bias.repeat(tokens))
     return conv
 
 
-def _resize(maps: Tensor, size: tuple[int, int], align_corners: bool = False) -> Tensor:
-    if tuple(maps.shape[2:]) == size:
+def resize(maps: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
+    """Bilinear, or nothing where the size is right already."""
+    if tuple(maps.shape[2:]) == tuple(size):
         return maps
     return F.interpolate(maps, size=size, mode="bilinear", align_corners=align_corners)

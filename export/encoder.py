@@ -1,5 +1,6 @@
 """The encoder graph: a camera frame in, everything the decoder needs of it out. For export only."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
@@ -27,59 +28,81 @@ class EncoderGraph(nn.Module):
     def __init__(self, model: MRCFA, layout: Layout, dtype: torch.dtype) -> None:
         super().__init__()
         config = model.config
-        self.layout, self.dtype = layout, dtype
+        self.strides, self.on_full_feature = layout.strides, config.output_stride == 4
+        self.prepare = Preparation(config.size, dtype)
         self.encoder = deepcopy(model.encoder)
-        self.fusion = nn.ModuleList(conv_of(stage) for stage in fold_fusion(model.fusion))
+        self.fusion = FoldedFusion(fold_fusion(model.fusion))
+        self.halve = nn.AvgPool2d(2)  # bilinear halving of an even size, exactly
         self.query, self.key = nn.ModuleDict(), nn.ModuleDict()
         for stride in layout.strides:
             name = str(stride)
-            query, key = affine(_linear(model.query[name])), affine(_linear(model.key[name]))
-            self.query[name] = conv_of(fold_query_scale(query, config.width(stride)))
+            query, key = affine(model.query[name]), affine(model.key[name])
             if name in model.reduce:
-                key = fold_after_conv(key, affine(_conv(model.reduce[name])))
-            self.key[name] = conv_of(key)
-        classify, value = affine(model.classify), affine(model.value)
-        self.classify = conv_of(classify)
-        self.value = conv_of(fold_values(classify, value, len(config.references)))
-        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
+                key = fold_after_conv(key, affine(model.reduce[name]))
+            self.query[name] = TokenConv(fold_query_scale(query, config.width(stride)))
+            self.key[name] = TokenConv(key, rows=layout.rows)
+        classify = affine(model.classify)
+        self.value = TokenConv(
+            fold_values(classify, affine(model.value), len(config.references)), rows=layout.rows
+        )
+        self.base = conv_of(classify)
         set_precision(self, dtype)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        stages = self.encoder(self._prepare(image))
-        fused = self._fuse(stages)
-        half = F.avg_pool2d(fused, 2)  # bilinear halving of an even size, exactly
-        feature = fused if self.layout.config.output_stride == 4 else half
+        stages = self.encoder(self.prepare(image))
+        fused = self.fusion(stages)
+        half = self.halve(fused)
         by_stride = dict(zip((4, 8, 16, 32), stages, strict=True))
-        queries = [
-            as_tokens(self.query[str(stride)](by_stride[stride]))
-            for stride in reversed(self.layout.strides)
-        ]
-        rows = self.layout.rows
-        keys = [
-            as_tokens(self.key[str(stride)](by_stride[stride])).reshape(1, rows, -1)
-            for stride in self.layout.strides
-        ]
-        entry = torch.cat([*keys, as_tokens(self.value(half))], dim=2)
-        return self.classify(feature), *queries, entry
+        queries = [self.query[str(s)](by_stride[s]) for s in reversed(self.strides)]
+        keys = [self.key[str(s)](by_stride[s]) for s in self.strides]
+        entry = torch.cat([*keys, self.value(half)], dim=2)
+        return self.base(fused if self.on_full_feature else half), *queries, entry
 
-    def _prepare(self, image: Tensor) -> Tensor:
-        """Resize (bilinear, half-pixel, no antialias) and normalise: (1, 3, H, W)."""
+
+class Preparation(nn.Module):
+    """uint8 (1, h, w, 3) -> normalised (1, 3, H, W): bilinear, half-pixel, no antialias."""
+
+    def __init__(self, size: tuple[int, int], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.size, self.dtype = size, dtype
+        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
+
+    def forward(self, image: Tensor) -> Tensor:
         pixels = image.to(self.dtype).permute(0, 3, 1, 2)
-        if tuple(image.shape[1:3]) != self.layout.config.size:
-            pixels = F.interpolate(
-                pixels, size=self.layout.config.size, mode="bilinear", align_corners=False
-            )
+        if tuple(image.shape[1:3]) != self.size:
+            pixels = F.interpolate(pixels, size=self.size, mode="bilinear", align_corners=False)
         return (pixels - self.mean) / self.std
 
-    def _fuse(self, stages: tuple[Tensor, ...]) -> Tensor:
-        """F, by the matrices of `fold_fusion`, each at its stage's own resolution."""
-        total = self.fusion[0](stages[0])
-        for conv, stage in zip(self.fusion[1:], stages[1:], strict=True):
-            total = total + F.interpolate(
-                conv(stage), size=total.shape[2:], mode="bilinear", align_corners=False
+
+class FoldedFusion(nn.Module):
+    """F from c1…c4 by the matrices of `fold_fusion`, each applied at its stage's own resolution."""
+
+    def __init__(self, folded: Sequence[Affine]) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList(conv_of(stage) for stage in folded)
+
+    def forward(self, features: Sequence[Tensor]) -> Tensor:
+        finest, *coarser = (
+            conv(feature) for conv, feature in zip(self.stages, features, strict=True)
+        )
+        for lifted in coarser:
+            finest = finest + F.interpolate(
+                lifted, size=finest.shape[2:], mode="bilinear", align_corners=False
             )
-        return F.relu(total)
+        return F.relu(finest)
+
+
+class TokenConv(nn.Module):
+    """A folded conv whose output is read as tokens, packed into `rows` rows if given."""
+
+    def __init__(self, folded: Affine, rows: int | None = None) -> None:
+        super().__init__()
+        self.conv, self.rows = conv_of(folded), rows
+
+    def forward(self, image: Tensor) -> Tensor:
+        tokens = as_tokens(self.conv(image))
+        return tokens if self.rows is None else tokens.reshape(1, self.rows, -1)
 
 
 def conv_of(folded: Affine) -> nn.Conv2d:
@@ -89,13 +112,3 @@ def conv_of(folded: Affine) -> nn.Conv2d:
     conv = nn.Conv2d(inputs, outputs, kernel, stride=kernel)
     conv.weight, conv.bias = nn.Parameter(weight), nn.Parameter(folded.bias)
     return conv
-
-
-def _linear(module: nn.Module) -> nn.Linear:
-    assert isinstance(module, nn.Linear)
-    return module
-
-
-def _conv(module: nn.Module) -> nn.Conv2d:
-    assert isinstance(module, nn.Conv2d)
-    return module

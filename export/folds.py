@@ -18,8 +18,9 @@ class Affine(NamedTuple):
     bias: Tensor
 
 
-def affine(module: nn.Linear | nn.Conv2d) -> Affine:
-    """A layer's own weight and bias in float64."""
+def affine(module: nn.Module) -> Affine:
+    """The weight and bias of a linear layer or conv, in float64."""
+    assert isinstance(module, nn.Linear | nn.Conv2d)
     weight = module.weight.detach().double()
     if module.bias is None:
         return Affine(weight, weight.new_zeros(weight.shape[0]))
@@ -42,7 +43,7 @@ def fold_fusion(fusion: Fusion) -> list[Affine]:
     shift = norm.bias.detach().double() - scale * norm.running_mean.double()
     mix = scale[:, None] * fusion.mix.weight.detach().double().flatten(1)
     slices = mix.chunk(len(fusion.lift), dim=1)[::-1]  # the conv's input is coarsest first
-    lifts = [affine(lift) for lift in fusion.lift if isinstance(lift, nn.Linear)]
+    lifts = [affine(lift) for lift in fusion.lift]
     folded = [
         Affine(part @ lift.weight, part @ lift.bias)
         for part, lift in zip(slices, lifts, strict=True)

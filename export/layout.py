@@ -3,6 +3,9 @@
 import math
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from export.select_tokens import Selection
 from mrcfa.affinity import TOP_QUERIES
 from mrcfa.config import Config
@@ -71,10 +74,20 @@ class Layout:
         )
 
     @property
-    def query_names(self) -> list[str]:
-        """Finest first, as the contract lists them."""
-        return [f"query_{stride}" for stride in reversed(self.strides)]
-
-    @property
     def encoder_outputs(self) -> list[str]:
-        return ["base", *self.query_names, "entry"]
+        """Finest queries first, as the contract lists them."""
+        return ["base", *(f"query_{stride}" for stride in reversed(self.strides)), "entry"]
+
+    def decoder_inputs(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Tensors of the decoder's input shapes, in its order."""
+        config = self.config
+        inputs = {
+            "base": torch.zeros(1, config.classes, *self.grid(config.output_stride), dtype=dtype)
+        }
+        for stride in reversed(self.strides):
+            shape = (1, self.tokens(stride), config.width(stride))
+            inputs[f"query_{stride}"] = torch.zeros(shape, dtype=dtype)
+        inputs["entry"] = torch.zeros(1, self.rows, sum(self.columns), dtype=dtype)
+        inputs["memory"] = torch.zeros(self.depth, self.rows, sum(self.columns), dtype=dtype)
+        inputs["frame"] = torch.zeros(1, dtype=torch.int32)
+        return inputs

@@ -13,6 +13,13 @@ class WideLayerNorm(nn.LayerNorm):
         return widely(super().forward, tokens)
 
 
+class WideGroupNorm(nn.GroupNorm):
+    """GroupNorm in FP32, scale and shift included, whatever the maps are."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return widely(super().forward, maps)
+
+
 def widely(operation: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
     """Run an operation in FP32 and come back: the casts make an island explicit in the graph."""
     return operation(value.float()).to(value.dtype)
@@ -23,5 +30,6 @@ def set_precision(module: nn.Module, dtype: torch.dtype) -> None:
     module.to(dtype)
     for child in module.modules():
         if isinstance(child, nn.LayerNorm):
-            child.float()
-            child.__class__ = WideLayerNorm
+            child.float().__class__ = WideLayerNorm
+        elif isinstance(child, nn.GroupNorm):
+            child.float().__class__ = WideGroupNorm

@@ -12,12 +12,14 @@ _HOME = {
     "MRCFA": "mrcfa.model",
     "load_weights": "mrcfa.weights",
     "save_weights": "mrcfa.weights",
+    "Stream": "mrcfa.stream",
 }
-__all__ = ["MRCFA", "__version__", "load_weights", "preset", "save_weights"]
+__all__ = ["MRCFA", "Stream", "__version__", "load_weights", "preset", "save_weights"]
 
 if TYPE_CHECKING:
     from mrcfa.config import preset
     from mrcfa.model import MRCFA
+    from mrcfa.stream import Stream
     from mrcfa.weights import load_weights, save_weights
 
 

@@ -1,0 +1,70 @@
+"""What a graph costs per frame, read off the graph itself: multiply-adds and bytes moved."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import onnx
+
+from mrcfa.bundle import Cost
+
+_FREE = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Constant"}
+"""Views: no runtime moves their data."""
+
+
+def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
+    """One `Cost` per stage of the model, in the order in which the graph reaches them."""
+    shapes, sizes = _tensors(model)
+    work: dict[str, int] = defaultdict(int)
+    moved: dict[str, int] = defaultdict(int)
+    for node in model.graph.node:
+        if node.op_type in _FREE:
+            continue
+        stage = stage_of(node.name)
+        work[stage] += _multiply_adds(node, shapes)
+        moved[stage] += sum(sizes.get(name, 0) for name in (*node.input, *node.output))
+    return tuple(Cost(graph, stage, work[stage], moved[stage]) for stage in moved)
+
+
+def stage_of(node_name: str) -> str:
+    """`encoder/stages/2/blocks/0/attn/q/Gemm` -> `encoder/stages/2`; elsewhere the first part."""
+    parts = node_name.split("/")
+    if len(parts) == 1:
+        return "graph"
+    return "/".join(parts[:3]) if parts[:2] == ["encoder", "stages"] else parts[0]
+
+
+def parameter_count(model: onnx.ModelProto) -> int:
+    """Elements of the floating-point initializers."""
+    floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+    return sum(math.prod(t.dims) for t in model.graph.initializer if t.data_type in floating)
+
+
+def _tensors(model: onnx.ModelProto) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+    """Shape and bytes of every named tensor; all shapes are static."""
+    shapes, sizes = {}, {}
+    graph = model.graph
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        kind = value.type.tensor_type
+        shape = tuple(dim.dim_value for dim in kind.shape.dim)
+        shapes[value.name] = shape
+        sizes[value.name] = math.prod(shape) * _item_size(kind.elem_type)
+    for tensor in graph.initializer:
+        shapes[tensor.name] = tuple(tensor.dims)
+        sizes[tensor.name] = math.prod(tensor.dims) * _item_size(tensor.data_type)
+    return shapes, sizes
+
+
+def _item_size(kind: int) -> int:
+    return int(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)).itemsize)
+
+
+def _multiply_adds(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
+    """Of convolutions and matrix products; everything else is bound by its bytes."""
+    if node.op_type == "Conv":
+        return math.prod(shapes[node.output[0]]) * math.prod(shapes[node.input[1]][1:])
+    if node.op_type in ("MatMul", "Gemm"):
+        transposed = any(a.name == "transA" and a.i for a in node.attribute)
+        inner = shapes[node.input[0]][-2 if transposed else -1]
+        return math.prod(shapes[node.output[0]]) * inner
+    return 0

@@ -1,0 +1,108 @@
+"""A graph module -> a simplified, checked ONNX model with names that a person can follow."""
+
+import ast
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+
+import onnx
+import onnxsim
+import torch
+from onnx import helper
+from torch import Tensor, nn
+
+from export.select_tokens import DOMAIN, VERSION, Selection, function
+from mrcfa.errors import MrcfaError
+
+LOWEST_OPSET = 17
+"""LayerNormalization is one node from here on."""
+
+
+def to_onnx(
+    module: nn.Module,
+    inputs: dict[str, Tensor],
+    outputs: Sequence[str],
+    opset: int,
+    hidden: Sequence[str] = (),
+    selection: Selection | None = None,
+    inline: bool = False,
+) -> onnx.ModelProto:
+    """Export, attach `SelectTokens` (or inline it), simplify, infer shapes, check.
+
+    `hidden` outputs keep their name but are no outputs of the graph.
+    """
+    model = _trace(module, inputs, outputs, opset)
+    if selection is not None:
+        model.functions.append(function(selection, opset))
+        if not any(item.domain == DOMAIN for item in model.opset_import):
+            model.opset_import.append(helper.make_opsetid(DOMAIN, VERSION))
+    if inline:
+        model = onnx.inliner.inline_local_functions(model)
+    _name_nodes(model)
+    model, same = onnxsim.simplify(model)
+    if not same:
+        raise MrcfaError("the simplified graph does not compute what the exported one does")
+    for value in [value for value in model.graph.output if value.name in hidden]:
+        model.graph.output.remove(value)
+    model = onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)
+    _adopt_orphans(model)
+    _forget_source(model)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _trace(
+    module: nn.Module, inputs: dict[str, Tensor], outputs: Sequence[str], opset: int
+) -> onnx.ModelProto:
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            module.eval(),
+            tuple(inputs.values()),
+            input_names=list(inputs),
+            output_names=list(outputs),
+            opset_version=opset,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    return program.model_proto
+
+
+def _name_nodes(model: onnx.ModelProto) -> None:
+    """`encoder/stages/0/blocks/1/attn/q/MatMul` instead of `node_MatMul_17`."""
+    seen: Counter[str] = Counter()
+    for node in model.graph.node:
+        scopes = next(
+            (p.value for p in node.metadata_props if p.key == "pkg.torch.onnx.name_scopes"), "[]"
+        )
+        path = [scope for scope in ast.literal_eval(scopes) if scope]
+        module = path[-2] if len(path) > 1 else ""
+        name = "/".join([*module.split("."), node.op_type]).lstrip("/")
+        seen[name] += 1
+        node.name = name if seen[name] == 1 else f"{name}_{seen[name]}"
+
+
+def _adopt_orphans(model: onnx.ModelProto) -> None:
+    """Nodes that the simplifier made take the module of their weight, or of what feeds them."""
+    module_of: dict[str, str] = {}
+    for number, node in enumerate(model.graph.node):
+        module = node.name.rpartition("/")[0]
+        if not module:
+            weights = [name for name in node.input[1:] if name.endswith((".weight", ".bias"))]
+            module = weights[0].rpartition(".")[0].replace(".", "/") if weights else ""
+            module = module or module_of.get(node.input[0], "") if node.input else module
+            node.name = f"{module}/{node.op_type}_{number}".lstrip("/")
+        module_of |= dict.fromkeys(node.output, module)
+
+
+def _forget_source(model: onnx.ModelProto) -> None:
+    """Stack traces of the machine that exported have no place in a product."""
+    for node in model.graph.node:
+        del node.metadata_props[:]
+        node.doc_string = ""
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        del value.metadata_props[:]
+    del model.metadata_props[:]

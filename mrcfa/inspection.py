@@ -1,0 +1,95 @@
+"""What `mrcfa inspect` prints: a bundle at a glance, from its manifest alone."""
+
+import math
+
+import numpy as np
+
+from mrcfa.bundle import Bundle, TensorSpec
+
+
+def summary(bundle: Bundle) -> str:
+    """The bundle as text: model, tensors, state, cost, files, precision islands, engines."""
+    manifest, config = bundle.manifest, bundle.config
+    blocks = [
+        [
+            f"{bundle.path}: MRCFA {config.backbone.value}, {config.dataset.value}, "
+            f"{config.classes} classes",
+            f"frame {_hw(manifest.frame)}, network input {_hw(config.size)}, "
+            f"references {', '.join(str(offset) for offset in config.references)} frames back, "
+            f"keeps {config.keep:g} of their tokens",
+            f"weights: {manifest.weights['origin']}"
+            + (" (untrained: masks are meaningless)" if manifest.weights["random"] else ""),
+        ]
+    ]
+    for precision, graphs in manifest.graphs.items():
+        for part, graph in graphs.items():
+            lines = [f"{part} {precision} ({graph.file}, {graph.parameters / 1e6:.1f} M parameters)"]
+            lines += [f"  in  {_tensor(spec)}" for spec in graph.inputs]
+            lines += [f"  out {_tensor(spec)}" for spec in graph.outputs]
+            if graph.wide:
+                lines.append(f"  {len(graph.wide)} nodes stay FP32: {_kinds(graph.wide)}")
+            blocks.append(lines)
+    blocks.append(["state per stream", *_state_lines(bundle)])
+    blocks.append(_cost_lines(bundle))
+    blocks.append(
+        ["files", *(f"  {name:24} {_bytes(entry['bytes']):>10}  {entry['sha256'][:12]}"
+                    for name, entry in manifest.files.items())]
+    )
+    blocks.append(
+        ["engines", *(f"  {engine.name} (TensorRT {engine.tensorrt})" for engine in manifest.engines)]
+        if manifest.engines
+        else ["engines: none; build them with: mrcfa build " + str(bundle.path)]
+    )
+    return "\n\n".join("\n".join(lines) for lines in blocks)
+
+
+def _state_lines(bundle: Bundle) -> list[str]:
+    lines = []
+    for precision, graphs in bundle.manifest.graphs.items():
+        size = sum(_size(spec) for spec in graphs["decoder"].inputs if spec.name in STATE)
+        lines.append(f"  {precision}: {_bytes(size)} ({' and '.join(STATE)})")
+    return lines
+
+
+STATE = ("memory", "frame")
+
+
+def _cost_lines(bundle: Bundle) -> list[str]:
+    precision = list(bundle.manifest.graphs)[-1]
+    lines = [f"cost per frame ({precision})        multiply-adds    bytes moved"]
+    total_work = total_bytes = 0
+    for cost in bundle.manifest.cost:
+        total_work += cost.multiply_adds
+        total_bytes += cost.bytes_moved
+        lines.append(
+            f"  {cost.graph + ' ' + cost.stage:30} {cost.multiply_adds / 1e9:8.2f} G"
+            f" {_bytes(cost.bytes_moved):>14}"
+        )
+    lines.append(f"  {'total':30} {total_work / 1e9:8.2f} G {_bytes(total_bytes):>14}")
+    return lines
+
+
+def _tensor(spec: TensorSpec) -> str:
+    return f"{spec.name:12} {spec.dtype:8} {list(spec.shape)}"
+
+
+def _size(spec: TensorSpec) -> int:
+    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+
+
+def _kinds(nodes: tuple[str, ...]) -> str:
+    """`30 LayerNormalization, 10 InstanceNormalization`: operator types with their number."""
+    kinds = [name.rpartition("/")[2].partition("_")[0] for name in nodes]
+    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.1f} {unit}" if unit != "B" else f"{count:.0f} B"
+
+
+def _hw(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"

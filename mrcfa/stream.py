@@ -1,0 +1,91 @@
+"""`Stream`: frames in, masks out, with the memory of earlier frames kept in between."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.backends import Arrays, Image, open_backend
+from mrcfa.bundle import Bundle
+from mrcfa.errors import MrcfaError
+from mrcfa.extras import load
+
+
+class Stream:
+    """One video. Streams of the same bundle and backend in a process share the loaded graphs.
+
+    A stream belongs to one thread at a time; different streams may run in different threads.
+
+        stream = Stream("bundles/vspw-b1")
+        for frame in frames:            # uint8 (h, w, 3), RGB
+            mask = stream(frame)        # uint8 (h, w), class per pixel
+
+    Frames of the bundle's own size (`size`, fixed by `mrcfa export --frame`) go through the graphs
+    as they are. Frames of any other size are resized on the host and their masks scaled back to the
+    frame, which is slower and less exact at the boundaries.
+    """
+
+    def __init__(self, bundle: str | Path, backend: str = "auto", **options: Any) -> None:
+        self._bundle = Bundle.open(bundle)
+        self._backend = open_backend(self._bundle, backend, **options)
+        self.size = self._bundle.manifest.frame
+        self.classes = self._bundle.manifest.classes
+        self.palette: NDArray[np.uint8] = np.array(self._bundle.manifest.palette, np.uint8)
+        self.reset()
+
+    @property
+    def backend(self) -> str:
+        """What runs, as it reported itself: `onnxruntime (CPU, fp32)`."""
+        return self._backend.name
+
+    def __call__(self, frame: Image) -> Image:
+        """Segment the next frame of the video."""
+        _check_frame(frame)
+        if frame.shape[:2] == self.size:
+            return self._segment(np.ascontiguousarray(frame))
+        return _scaled(self._segment(_scaled(frame, self.size, "BILINEAR")), frame.shape[:2])
+
+    def reset(self) -> None:
+        """Forget all frames: the next one starts a new video."""
+        self._state = self._backend.start()
+
+    def close(self) -> None:
+        """Let go of the state and of this stream's share of the backend."""
+        del self._state, self._backend
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _segment(self, frame: Image) -> Image:
+        outputs, self._state = self._backend.step(frame, self._state)
+        return outputs["mask"] if "mask" in outputs else self._mask_of(outputs)
+
+    def _mask_of(self, outputs: Arrays) -> Image:
+        """A bundle that answers with logits: the last two steps happen here instead."""
+        from mrcfa.resize import mask_of_logits
+
+        return mask_of_logits(outputs["logits"], self._bundle.config.size, self.size)
+
+
+def _check_frame(frame: Image) -> None:
+    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8:
+        kind = frame.dtype if isinstance(frame, np.ndarray) else type(frame).__name__
+        raise MrcfaError(f"a frame is a uint8 array, not {kind}; convert it with astype(np.uint8)")
+    if frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
+        raise MrcfaError(f"a frame has shape (height, width, 3), not {frame.shape}")
+
+
+def _scaled(image: Image, size: tuple[int, ...], method: str = "NEAREST") -> Image:
+    pillow = load("PIL.Image")
+    resample = getattr(pillow.Resampling, method)
+    return np.asarray(pillow.fromarray(image).resize((size[1], size[0]), resample))

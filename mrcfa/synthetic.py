@@ -1,0 +1,23 @@
+"""A video from a formula: drifting texture, for checks and benchmarks that need no file."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+WAVES = 12
+
+
+def drifting_clip(
+    frames: int, size: tuple[int, int], seed: int = 0
+) -> NDArray[np.uint8]:
+    """uint8 (frames, h, w, 3): plane waves of random colour that move a few pixels per frame."""
+    rng = np.random.default_rng([seed, *size])
+    y, x = (axis.astype(np.float32) for axis in np.mgrid[: size[0], : size[1]])
+    time = np.arange(frames, dtype=np.float32)[:, None, None]
+    clip = np.zeros((frames, *size, 3), np.float32)
+    for _ in range(WAVES):
+        wave_y, wave_x = rng.uniform(0.01, 0.25, 2).astype(np.float32)
+        speed, phase = rng.uniform(-0.5, 0.5), rng.uniform(0, 2 * np.pi)
+        wave = np.sin(wave_y * y + wave_x * x + np.float32(speed) * time + np.float32(phase))
+        clip += wave[..., None] * rng.uniform(-1, 1, 3).astype(np.float32)
+    clip -= clip.min()
+    return np.rint(clip * (255 / clip.max())).astype(np.uint8)
