@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from cases import authors_state
 from fill import clip as make_clip
 
+from export.exporter import Options, export_bundle
 from mrcfa import MRCFA, load_weights, preset
 
 
@@ -44,6 +46,30 @@ def golden_model(checkpoint: Callable[[str], Path]) -> Callable[[str], MRCFA]:
         return models[backbone]
 
     return build
+
+
+@pytest.fixture(scope="session")
+def bundle(
+    tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]
+) -> Callable[..., Path]:
+    """`bundle("b0", output="logits")`: exported once a session, at 96×160 unless told otherwise.
+
+    VSPW bundles hold the golden weights; Cityscapes has none, so its are random.
+    """
+    folder, made = tmp_path_factory.mktemp("bundles"), {}
+
+    def export(backbone: str, dataset: str = "vspw", output: str = "mask", **changes: Any) -> Path:
+        key = (backbone, dataset, output, tuple(sorted(changes.items())))
+        if key not in made:
+            frame = changes.pop("frame", None)
+            config = preset(dataset, backbone, **{"size": (96, 160), **changes})
+            path = made[key] = folder / f"{dataset}-{backbone}-{len(made)}"
+            weights = checkpoint(backbone) if dataset == "vspw" else None
+            options = Options(frame or config.size, output=output)
+            export_bundle(config, path, weights=weights, options=options)
+        return made[key]
+
+    return export
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,8 @@
 // The little of CUDA that select_tokens.cuh uses, for a plain C++17 compiler without a GPU.
 //
-// A block's threads are threads of the operating system that meet at a barrier; blocks run one after
-// another. Compile with -pthread and -ffp-contract=off: a GPU's rounded steps must not be fused.
+// A block's threads are threads of the operating system that meet at a barrier; blocks run one
+// after another. Compile with -pthread, and with -ffp-contract=off because the steps that the GPU
+// rounds must not be fused.
 #pragma once
 
 #include <pthread.h>
@@ -60,10 +61,11 @@ struct __half {
 inline float __half2float(__half value) {
     const int exponent = value.bits >> 10 & 31;
     const int fraction = value.bits & 1023;
-    const float magnitude = exponent == 31  ? (fraction ? NAN : INFINITY)
-                            : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                                            : std::ldexp(static_cast<float>(fraction + 1024),
-                                                         exponent - 25);
+    float magnitude = fraction ? NAN : INFINITY;
+    if (exponent == 0) magnitude = std::ldexp(static_cast<float>(fraction), -24);
+    if (exponent > 0 && exponent < 31) {
+        magnitude = std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+    }
     return value.bits & 0x8000 ? -magnitude : magnitude;
 }
 

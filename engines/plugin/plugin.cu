@@ -7,8 +7,10 @@
 #include <NvInferRuntime.h>
 
 #include <array>
+#include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <optional>
 
@@ -18,9 +20,11 @@ namespace {
 using nvinfer1::DataType;
 using nvinfer1::Dims;
 using nvinfer1::DynamicPluginTensorDesc;
+using nvinfer1::PluginCapabilityType;
 using nvinfer1::PluginField;
 using nvinfer1::PluginFieldCollection;
 using nvinfer1::PluginFieldType;
+using nvinfer1::PluginTensorDesc;
 
 constexpr char kName[] = "SelectTokens";
 constexpr char kVersion[] = "1";
@@ -28,13 +32,15 @@ constexpr char kNamespace[] = "mrcfa";
 
 /// Says what is wrong and returns the code that makes TensorRT give up.
 ///
-/// To stderr and not to TensorRT's logger: ILoggerFinder gained virtual functions in TensorRT 11, so
-/// a library compiled for 10 would call the wrong one.
-template <typename... Values>
-int32_t refuse(const char* format, Values... values) {
-    std::fprintf(stderr, "mrcfa::SelectTokens: ");
-    std::fprintf(stderr, format, values...);
-    std::fprintf(stderr, "\n");
+/// To stderr and not to TensorRT's logger: ILoggerFinder gained virtual functions in TensorRT 11,
+/// so a library compiled for 10 would call the wrong one there.
+__attribute__((format(printf, 1, 2))) int32_t refuse(const char* format, ...) {
+    char reason[256];
+    va_list values;
+    va_start(values, format);
+    std::vsnprintf(reason, sizeof reason, format, values);
+    va_end(values);
+    std::fprintf(stderr, "mrcfa::SelectTokens: %s\n", reason);
     return 1;
 }
 
@@ -45,23 +51,32 @@ struct NamedAttribute {
     AttributeValue value;
 };
 
-constexpr std::array<NamedAttribute, 5> kAttributes = {{
+constexpr NamedAttribute kAttributes[] = {
     {"keep", &Attributes::keep},
     {"top", &Attributes::top},
     {"height", &Attributes::height},
     {"width", &Attributes::width},
     {"factor", &Attributes::factor},
-}};
+};
 
-/// One int32 field per attribute; `data` points into `attributes`, or nowhere without them.
-std::array<PluginField, kAttributes.size()> fieldsOf(const Attributes* attributes) {
-    std::array<PluginField, kAttributes.size()> fields;
-    for (size_t i = 0; i < fields.size(); ++i) {
-        const void* data = attributes ? &(attributes->*kAttributes[i].value) : nullptr;
-        fields[i] = {kAttributes[i].name, data, PluginFieldType::kINT32, 1};
+/// One int32 field per attribute: their names alone, or with values that stay in `attributes`.
+class Fields {
+public:
+    explicit Fields(const Attributes* attributes = nullptr) {
+        for (const NamedAttribute& attribute : kAttributes) {
+            const void* value = attributes ? &(attributes->*attribute.value) : nullptr;
+            fields_[collection_.nbFields++] = {attribute.name, value, PluginFieldType::kINT32, 1};
+        }
+        collection_.fields = fields_.data();
     }
-    return fields;
-}
+    Fields(const Fields&) = delete;
+
+    const PluginFieldCollection* collection() const { return &collection_; }
+
+private:
+    std::array<PluginField, std::size(kAttributes)> fields_;
+    PluginFieldCollection collection_ = {};
+};
 
 const PluginField* findField(const PluginFieldCollection& fields, const char* name) {
     for (int32_t i = 0; i < fields.nbFields; ++i) {
@@ -114,15 +129,15 @@ class SelectTokensPlugin final : public nvinfer1::IPluginV3,
                                  public nvinfer1::IPluginV3OneBuild,
                                  public nvinfer1::IPluginV3OneRuntime {
 public:
-    explicit SelectTokensPlugin(const Attributes& attributes) : attributes_(attributes) {}
+    explicit SelectTokensPlugin(const Attributes& attributes)
+        : attributes_(attributes), fields_(&attributes_) {}
 
     nvinfer1::IPluginCapability* getCapabilityInterface(
-        nvinfer1::PluginCapabilityType type) noexcept override {
+        PluginCapabilityType type) noexcept override {
         switch (type) {
-            case nvinfer1::PluginCapabilityType::kCORE: return static_cast<IPluginV3OneCore*>(this);
-            case nvinfer1::PluginCapabilityType::kBUILD: return static_cast<IPluginV3OneBuild*>(this);
-            case nvinfer1::PluginCapabilityType::kRUNTIME:
-                return static_cast<IPluginV3OneRuntime*>(this);
+            case PluginCapabilityType::kCORE: return static_cast<IPluginV3OneCore*>(this);
+            case PluginCapabilityType::kBUILD: return static_cast<IPluginV3OneBuild*>(this);
+            case PluginCapabilityType::kRUNTIME: return static_cast<IPluginV3OneRuntime*>(this);
         }
         return nullptr;
     }
@@ -161,9 +176,9 @@ public:
         return 0;
     }
 
-    bool supportsFormatCombination(int32_t position, const DynamicPluginTensorDesc* tensors, int32_t,
-                                   int32_t) noexcept override {
-        const nvinfer1::PluginTensorDesc& tensor = tensors[position].desc;
+    bool supportsFormatCombination(int32_t position, const DynamicPluginTensorDesc* tensors,
+                                   int32_t, int32_t) noexcept override {
+        const PluginTensorDesc& tensor = tensors[position].desc;
         if (tensor.format != nvinfer1::TensorFormat::kLINEAR) return false;
         if (position > 0) return tensor.type == DataType::kINT32;
         return tensor.type == DataType::kHALF || tensor.type == DataType::kFLOAT;
@@ -181,14 +196,14 @@ public:
 
     // Runtime
 
-    int32_t onShapeChange(const nvinfer1::PluginTensorDesc* inputs, int32_t,
-                          const nvinfer1::PluginTensorDesc*, int32_t) noexcept override {
+    int32_t onShapeChange(const PluginTensorDesc* inputs, int32_t, const PluginTensorDesc*,
+                          int32_t) noexcept override {
         return checkShape(inputs[0].dims);
     }
 
-    int32_t enqueue(const nvinfer1::PluginTensorDesc* descriptions,
-                    const nvinfer1::PluginTensorDesc*, const void* const* inputs,
-                    void* const* outputs, void* workspace, cudaStream_t stream) noexcept override {
+    int32_t enqueue(const PluginTensorDesc* descriptions, const PluginTensorDesc*,
+                    const void* const* inputs, void* const* outputs, void* workspace,
+                    cudaStream_t stream) noexcept override {
         const bool half = descriptions[0].type == DataType::kHALF;
         return half ? run<__half>(descriptions[0].dims, inputs[0], workspace, outputs[0], stream)
                     : run<float>(descriptions[0].dims, inputs[0], workspace, outputs[0], stream);
@@ -198,7 +213,9 @@ public:
         return clone();
     }
 
-    const PluginFieldCollection* getFieldsToSerialize() noexcept override { return &collection_; }
+    const PluginFieldCollection* getFieldsToSerialize() noexcept override {
+        return fields_.collection();
+    }
 
 private:
     int32_t checkShape(const Dims& affinity) const {
@@ -224,8 +241,7 @@ private:
     }
 
     const Attributes attributes_;
-    const std::array<PluginField, kAttributes.size()> fields_ = fieldsOf(&attributes_);
-    const PluginFieldCollection collection_ = {static_cast<int32_t>(fields_.size()), fields_.data()};
+    const Fields fields_;
 };
 
 class SelectTokensCreator final : public nvinfer1::IPluginCreatorV3One {
@@ -233,7 +249,7 @@ public:
     const char* getPluginName() const noexcept override { return kName; }
     const char* getPluginVersion() const noexcept override { return kVersion; }
     const char* getPluginNamespace() const noexcept override { return kNamespace; }
-    const PluginFieldCollection* getFieldNames() noexcept override { return &collection_; }
+    const PluginFieldCollection* getFieldNames() noexcept override { return fields_.collection(); }
 
     nvinfer1::IPluginV3* createPlugin(const char*, const PluginFieldCollection* fields,
                                       nvinfer1::TensorRTPhase) noexcept override {
@@ -242,8 +258,7 @@ public:
     }
 
 private:
-    const std::array<PluginField, kAttributes.size()> fields_ = fieldsOf(nullptr);
-    const PluginFieldCollection collection_ = {static_cast<int32_t>(fields_.size()), fields_.data()};
+    const Fields fields_;
 };
 
 }  // namespace

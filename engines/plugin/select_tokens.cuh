@@ -50,10 +50,13 @@ inline size_t workspaceBytes(int references, const Attributes& attributes) {
     return sizeof(float) * references * attributes.keys();
 }
 
-/// A number that orders floats as torch.topk does: NaN is the largest, -0 equals +0. Never 0.
+/// A number, never 0, that orders floats as torch.topk does: NaN is the largest.
+///
+/// -0 ranks below +0. That is harmless: their sums are equal, and as every sum starts from +0, no
+/// importance is ever -0.
 __device__ inline uint32_t rankOf(float value) {
     if (value != value) return 0xFFFFFFFFu;
-    const uint32_t bits = value == 0.0f ? 0u : __float_as_uint(value);
+    const uint32_t bits = __float_as_uint(value);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
@@ -93,7 +96,8 @@ struct TopRanks {
 /// slices share the queries among them, and slice 0 merges what they found.
 template <typename T>
 __global__ void __launch_bounds__(kMaxLanes * kMaxSlices)
-    sumTopAffinities(const T* affinity, int columns, int queries, int keys, int top, float* scores) {
+    sumTopAffinities(const T* affinity, int columns, int queries, int keys, int top,
+                     float* scores) {
     __shared__ uint32_t found[kMaxSlices][kMaxTop][kMaxLanes];
     const int lane = threadIdx.x;
     const int slice = threadIdx.y;
@@ -125,8 +129,8 @@ struct Neighbours {
     float share;
 };
 
-/// Where a token of the enlarged grid falls: half-pixel centres, clamped at the edges. The arithmetic
-/// is exact, because `factor` is 1 or 2.
+/// Where a token of the enlarged grid falls: half-pixel centres, clamped at the edges. The
+/// arithmetic is exact, because `factor` is 1 or 2.
 __device__ inline Neighbours neighboursOf(int position, int factor, int size) {
     const float source = max((position + 0.5f) / factor - 0.5f, 0.0f);
     const int first = static_cast<int>(source);
@@ -178,7 +182,8 @@ __device__ inline Cutoff findCutoff(const ImportanceMap& map) {
         const Cutoff known = cutoff;
         for (int token = thread; token < map.grid.tokens(); token += threads) {
             const uint32_t rank = map.rank(token);
-            if ((rank & settled) == known.rank) atomicAdd(&histogram[rank >> shift & (kBins - 1)], 1);
+            const uint32_t digit = rank >> shift & (kBins - 1);
+            if ((rank & settled) == known.rank) atomicAdd(&histogram[digit], 1);
         }
         __syncthreads();
 
@@ -224,7 +229,8 @@ __device__ inline Tally tallyBefore(Tally own) {
 /// Writes the kept tokens in ascending order; of those level with the cutoff, the first ones.
 ///
 /// A thread owns consecutive tokens, so its place in the output is the tally of the threads before.
-__device__ inline void writeKept(const ImportanceMap& map, const Cutoff& cutoff, int32_t* selected) {
+__device__ inline void writeKept(const ImportanceMap& map, const Cutoff& cutoff,
+                                 int32_t* selected) {
     const int tokens = map.grid.tokens();
     const int threads = blockDim.x;
     const int share = (tokens + threads - 1) / threads;
@@ -261,8 +267,8 @@ static __global__ void __launch_bounds__(kMaxSelectors)
 
 #ifdef __CUDACC__
 template <typename... Parameters, typename... Arguments>
-cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, dim3 threads, cudaStream_t stream,
-                   Arguments... arguments) {
+cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, dim3 threads,
+                   cudaStream_t stream, Arguments... arguments) {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
     config.blockDim = threads;
@@ -273,9 +279,9 @@ cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, dim3 threads,
 
 /// Enqueues the selection. `workspace` holds `workspaceBytes`; `selected` is [references, keep].
 template <typename T>
-cudaError_t selectTokens(const T* affinity, int references, int queries, const Attributes& attributes,
-                         void* workspace, int32_t* selected, cudaStream_t stream,
-                         const BlockSizes& sizes = {}) {
+cudaError_t selectTokens(const T* affinity, int references, int queries,
+                         const Attributes& attributes, void* workspace, int32_t* selected,
+                         cudaStream_t stream, const BlockSizes& sizes = {}) {
     float* scores = static_cast<float*>(workspace);
     const int columns = references * attributes.keys();
     const cudaError_t status =

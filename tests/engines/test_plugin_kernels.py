@@ -14,10 +14,9 @@ from torch.nn import functional as F
 
 from mrcfa.affinity import TOP_QUERIES, importance, select_tokens
 
-PLUGIN = Path(__file__).parents[2] / "engines" / "plugin"
-SOURCE = PLUGIN / "select_tokens_c.cpp"
-CPU_FLAGS = "-std=c++17 -O2 -Wall -Wextra -Werror -pthread -ffp-contract=off -shared -fPIC".split()
-CUDA_FLAGS = "-std=c++17 -x cu -Werror all-warnings -Xcompiler -Wall,-Wextra,-fPIC".split()
+SOURCE = Path(__file__).parents[2] / "engines" / "plugin" / "select_tokens_c.cpp"
+GXX = ["g++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-ffp-contract=off"]
+NVCC = ["nvcc", "-std=c++17", "-x=cu", "-Werror=all-warnings", "-Xcompiler=-Wall,-Wextra,-fPIC"]
 
 ONE_THREAD = (1, 1, 1)
 BLOCK_SIZES = [ONE_THREAD, (7, 3, 33), (32, 8, 1024)]
@@ -67,20 +66,18 @@ class Kernels:
 def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     library = tmp_path_factory.mktemp("kernels") / "libselect_tokens.so"
     if request.param == "cpu":
-        command = [required_tool("g++"), *CPU_FLAGS]
+        compile_source([*GXX, "-shared", "-fPIC"], library)
     elif torch.cuda.is_available():
-        command = [required_tool("nvcc"), *CUDA_FLAGS, "-shared", "-arch=native"]
+        compile_source([*NVCC, "-shared", "-arch=native"], library)
     else:
         pytest.skip("not run: no GPU, or a torch without CUDA")
-    compile_with([*command, str(SOURCE), "-o", str(library)])
     return Kernels(library, request.param)
 
 
-def required_tool(name: str) -> str:
-    return shutil.which(name) or pytest.skip(f"not run: no {name}")
-
-
-def compile_with(command: list[str]) -> None:
+def compile_source(command: list[str], output: Path) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"not run: no {command[0]}")
+    command = [*command, str(SOURCE), "-o", str(output)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -232,8 +229,7 @@ def test_every_half_is_read_and_ranked_as_torch_does(
 @pytest.mark.parametrize("sm", [75, 80, 86, 87, 89])
 def test_the_kernels_compile_for_every_gpu_we_name(sm: int, tmp_path: Path) -> None:
     ptx = tmp_path / f"sm_{sm}.ptx"
-    target = ["-ptx", f"-arch=sm_{sm}", str(SOURCE), "-o", str(ptx)]
-    compile_with([required_tool("nvcc"), *CUDA_FLAGS, *target])
+    compile_source([*NVCC, "-ptx", f"-arch=sm_{sm}"], ptx)
     text = ptx.read_text()
     assert f".target sm_{sm}" in text
     assert text.count(".entry ") == 3  # Scoring for FP32 and for FP16, and the selection.
