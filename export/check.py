@@ -32,7 +32,10 @@ def check_graphs(
         mask = full_size_mask(logits, model.config.size, frame) if output == "mask" else None
         for name, stream in streams.items():
             answer = stream.step(clip[number])
-            parities[name].add_logits(answer["logits"], logits.numpy())
+            found = answer["logits"]  # inside a mask graph for CPUs, classes are the last axis
+            if found.shape != logits.shape:
+                found = found.transpose(0, 3, 1, 2)
+            parities[name].add_logits(found, logits.numpy())
             if mask is not None:
                 parities[name].add_masks(answer["mask"][0], mask)
     return parities

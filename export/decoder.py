@@ -2,8 +2,8 @@
 
 Kept tokens are channels here, (R, S, h, w), where the reference model has them on the batch axis:
 the weights are shared by all tokens, so each conv of SAR and MAA is one grouped conv over them, and
-its GroupNorm(1) is a GroupNorm with one group per token. Their order does not matter, because the
-softmax and the product that follow reduce over them.
+its GroupNorm(1) is a norm of each token by itself. Their order does not matter, because the softmax
+and the product that follow reduce over them.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,16 @@ from torch.nn import functional as F
 
 from export.folds import Affine, affine, fold_affinity_scale
 from export.layout import Layout
-from export.precision import set_precision, widely
+from export.precision import make_half
+from export.retrieval import (
+    ClassesFirst,
+    LastAxisMask,
+    LastAxisRetrieval,
+    Mask,
+    Retrieval,
+    resize,
+    shift_for,
+)
 from export.select_tokens import select_tokens
 from mrcfa.affinity import Refinement
 from mrcfa.model import MRCFA
@@ -27,7 +36,9 @@ LAST_FRAME = 2**30
 class DecoderGraph(nn.Module):
     """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits, mask if asked for).
 
-    Only one of the last two is an output of the ONNX graph.
+    Only one of the last two is an output of the ONNX graph. The FP32 graph is laid out for CPUs: it
+    refines one reference after the other, so that their maps stay in the cache, and keeps classes on
+    the last axis. The FP16 graph is laid out for GPUs, which would rather have it all at once.
     """
 
     def __init__(
@@ -36,29 +47,49 @@ class DecoderGraph(nn.Module):
         super().__init__()
         config = model.config
         self.strides, self.scales = layout.strides, model.refinement.strides
+        self.finest, self.output = layout.grid(config.output_stride), output
         self.recall = Recall(config.references)
         self.stm = Selection(layout)
         self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
-        tokens = layout.selection.keep
         for stride in self.scales:
-            name, channels = str(stride), config.width(stride)
+            name, grid = str(stride), layout.grid(stride)
+            tokens, channels = layout.selection.keep, config.width(stride)
             refined = name in model.refinement.sar
-            self.affinity[name] = Affinity(layout.grid(stride), 1 if refined else channels)
+            self.affinity[name] = Affinity(grid, 1 if refined else channels)
             if refined:
-                self.sar[name] = over_tokens(model.refinement.sar[name], tokens, channels)
+                self.sar[name] = over_tokens(model.refinement.sar[name], tokens, grid, channels)
             if name in model.refinement.maa:
-                self.maa[name] = Aggregation(model.refinement.maa[name], tokens)
-        self.retrieval = Retrieval(layout.grid(config.output_stride))
-        self.quarter = Resized(layout.grid(4))
-        self.mask = Mask(config.size, frame) if output == "mask" else None
-        set_precision(self, dtype)
+                self.maa[name] = Aggregation(model.refinement.maa[name], tokens, grid)
+        shift = shift_for(model.refinement, layout.tokens(self.scales[-1]))
+        on_cpu = dtype == torch.float32 and shift is not None
+        self.together = 1 if on_cpu else len(config.references)
+        if on_cpu:
+            self.retrieval: nn.Module = LastAxisRetrieval(layout.grid(4), shift)
+            self.logits: nn.Module = ClassesFirst()
+            self.mask: nn.Module = LastAxisMask(config.size, frame)
+        else:
+            self.retrieval = Retrieval(layout.grid(4))
+            self.logits = nn.Identity()
+            self.mask = Mask(config.size, frame)
+        self.float()
+        if dtype == torch.float16:
+            make_half(self)
 
     def forward(self, base: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
         *queries, entry, memory, frame = inputs
         asked = dict(zip(reversed(self.strides), queries, strict=True))
         references, memory_out, frame_out = self.recall(memory, entry, frame)
-        *keys, values = self.stm(asked[32], references)
-        kept = dict(zip(self.strides, keys, strict=True))
+        *keys, values = (part.split(self.together) for part in self.stm(asked[32], references))
+        weights = [
+            self._weights(asked, dict(zip(self.strides, kept, strict=True)))
+            for kept in zip(*keys, strict=True)
+        ]
+        logits = self.retrieval(base, weights, values)
+        answers = [self.logits(logits)] if self.output == "logits" else [logits, self.mask(logits)]
+        return memory_out, frame_out, *answers
+
+    def _weights(self, asked: dict[int, Tensor], kept: dict[int, Tensor]) -> Tensor:
+        """SAR and MAA for some references: (r, S, h·w) on the finest grid."""
         refined = None
         for stride in self.scales:
             name = str(stride)
@@ -66,9 +97,7 @@ class DecoderGraph(nn.Module):
             if name in self.sar:
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](refined, maps)
-        logits = self.quarter(self.retrieval(base, refined, values))
-        answers = (logits,) if self.mask is None else (logits, self.mask(logits))
-        return memory_out, frame_out, *answers
+        return resize(refined, self.finest, align_corners=True).flatten(2)
 
 
 class Recall(nn.Module):
@@ -127,9 +156,9 @@ class Affinity(nn.Module):
 class Aggregation(nn.Module):
     """One step of MAA: upsample the coarser maps, add, refine."""
 
-    def __init__(self, block: nn.Module, tokens: int) -> None:
+    def __init__(self, block: nn.Module, tokens: int, grid: tuple[int, int]) -> None:
         super().__init__()
-        self.refine = over_tokens(block, tokens)
+        self.refine = over_tokens(block, tokens, grid)
 
     def forward(self, coarser: Tensor, maps: Tensor) -> Tensor:
         coarser = resize(coarser, maps.shape[2:], align_corners=True)
@@ -138,47 +167,27 @@ class Aggregation(nn.Module):
         return self.refine(coarser + maps)
 
 
-class Retrieval(nn.Module):
-    """Softmax over each reference's tokens, times their values, on top of the frame's own scores.
+class TokenNorm(nn.Module):
+    """GroupNorm(1) of every token's own maps, (R, S·C, h, w), as a LayerNorm over C·h·w.
 
-    Σ over references and tokens is one product, (classes, R·S) × (R·S, h·w).
+    Both take mean and variance over all that a token has; a LayerNorm scales position by position,
+    so each channel's γ and β are written out over its h·w positions.
     """
 
-    def __init__(self, grid: tuple[int, int]) -> None:
+    def __init__(self, norm: nn.GroupNorm, tokens: int, grid: tuple[int, int]) -> None:
         super().__init__()
-        self.grid = grid
+        self.tokens, positions = tokens, grid[0] * grid[1]
+        self.norm = nn.LayerNorm(norm.num_channels * positions, eps=norm.eps)
+        self.norm.weight.data = norm.weight.detach().repeat_interleave(positions)
+        self.norm.bias.data = norm.bias.detach().repeat_interleave(positions)
 
-    def forward(self, base: Tensor, refined: Tensor, values: Tensor) -> Tensor:
-        refined = resize(refined, self.grid, align_corners=True)
-        weights = widely(lambda maps: maps.softmax(dim=1), refined).flatten(2).flatten(0, 1)
-        return base + (values.flatten(0, 1).t() @ weights).view_as(base)
-
-
-class Resized(nn.Module):
-    """Scores on the finest grid -> logits at 1/4."""
-
-    def __init__(self, size: tuple[int, int]) -> None:
-        super().__init__()
-        self.size = size
-
-    def forward(self, logits: Tensor) -> Tensor:
-        return resize(logits, self.size)
+    def forward(self, maps: Tensor) -> Tensor:
+        return self.norm(maps.reshape(maps.shape[0], self.tokens, -1)).view(maps.shape)
 
 
-class Mask(nn.Module):
-    """Logits at 1/4 -> H×W -> the frame's own size, and only then the argmax."""
-
-    def __init__(self, size: tuple[int, int], frame: tuple[int, int]) -> None:
-        super().__init__()
-        self.sizes = (size, frame)
-
-    def forward(self, logits: Tensor) -> Tensor:
-        for size in self.sizes:
-            logits = resize(logits, size)
-        return logits.argmax(dim=1).to(torch.uint8)
-
-
-def over_tokens(block: nn.Module, tokens: int, channels: int = 1) -> nn.Sequential:
+def over_tokens(
+    block: nn.Module, tokens: int, grid: tuple[int, int], channels: int = 1
+) -> nn.Sequential:
     """A `Refinement` block for tokens on the channel axis: (R, S·in, h, w) -> (R, S·out, h, w).
 
     `channels` is C of the tokens whose affinities come in divided by √C.
@@ -190,10 +199,7 @@ def over_tokens(block: nn.Module, tokens: int, channels: int = 1) -> nn.Sequenti
             layers.append(_repeated_conv(fold_affinity_scale(affine(layer), channels), tokens))
             channels = 1
         elif isinstance(layer, nn.GroupNorm):
-            norm = nn.GroupNorm(tokens, tokens * layer.num_channels, eps=layer.eps)
-            norm.weight.data = layer.weight.detach().repeat(tokens)
-            norm.bias.data = layer.bias.detach().repeat(tokens)
-            layers.append(norm)
+            layers.append(TokenNorm(layer, tokens, grid))
         else:
             layers.append(nn.ReLU())
     return nn.Sequential(*layers)
@@ -207,9 +213,3 @@ def _repeated_conv(folded: Affine, tokens: int) -> nn.Conv2d:
     conv.bias = nn.Parameter(folded.bias.repeat(tokens))
     return conv
 
-
-def resize(maps: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
-    """Bilinear, or nothing where the size is right already."""
-    if tuple(maps.shape[2:]) == tuple(size):
-        return maps
-    return F.interpolate(maps, size=size, mode="bilinear", align_corners=align_corners)

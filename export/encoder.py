@@ -16,9 +16,9 @@ from export.folds import (
     fold_values,
 )
 from export.layout import Layout
-from export.precision import set_precision
+from export.precision import make_half
 from mrcfa.config import MEAN, STD
-from mrcfa.mit import as_tokens
+from mrcfa.mit import Block, MiT, MixFFN, as_tokens
 from mrcfa.model import MRCFA
 
 
@@ -29,8 +29,8 @@ class EncoderGraph(nn.Module):
         super().__init__()
         config = model.config
         self.strides, self.on_full_feature = layout.strides, config.output_stride == 4
-        self.prepare = Preparation(config.size, dtype)
-        self.encoder = deepcopy(model.encoder)
+        self.prepare = Preparation(config.size)
+        self.encoder = with_channels_first(model.encoder)
         self.fusion = FoldedFusion(fold_fusion(model.fusion))
         self.halve = nn.AvgPool2d(2)  # bilinear halving of an even size, exactly
         self.query, self.key = nn.ModuleDict(), nn.ModuleDict()
@@ -46,7 +46,9 @@ class EncoderGraph(nn.Module):
             fold_values(classify, affine(model.value), len(config.references)), rows=layout.rows
         )
         self.base = conv_of(classify)
-        set_precision(self, dtype)
+        self.float()
+        if dtype == torch.float16:
+            make_half(self)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         stages = self.encoder(self.prepare(image))
@@ -62,17 +64,45 @@ class EncoderGraph(nn.Module):
 class Preparation(nn.Module):
     """uint8 (1, h, w, 3) -> normalised (1, 3, H, W): bilinear, half-pixel, no antialias."""
 
-    def __init__(self, size: tuple[int, int], dtype: torch.dtype) -> None:
+    def __init__(self, size: tuple[int, int]) -> None:
         super().__init__()
-        self.size, self.dtype = size, dtype
+        self.size = size
         self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
 
     def forward(self, image: Tensor) -> Tensor:
-        pixels = image.to(self.dtype).permute(0, 3, 1, 2)
+        pixels = image.to(self.mean.dtype).permute(0, 3, 1, 2)
         if tuple(image.shape[1:3]) != self.size:
             pixels = F.interpolate(pixels, size=self.size, mode="bilinear", align_corners=False)
         return (pixels - self.mean) / self.std
+
+
+class ChannelsFirstFFN(nn.Module):
+    """`MixFFN` without its two transposes of the wide hidden tensor.
+
+    The first product is written as W·xᵀ, whose result is the image that the depthwise conv wants,
+    and the second reads that image transposed; a matrix product does either for free. GELU is
+    spelled in the order of factors that ONNX Runtime recognises and fuses.
+    """
+
+    def __init__(self, ffn: MixFFN) -> None:
+        super().__init__()
+        self.fc1, self.dwconv, self.fc2 = ffn.fc1, ffn.dwconv, ffn.fc2
+
+    def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
+        hidden = self.fc1.weight @ tokens.transpose(1, 2) + self.fc1.bias.unsqueeze(1)
+        hidden = self.dwconv(hidden.unflatten(2, grid))
+        hidden = hidden * (1 + torch.erf(hidden / 2**0.5)) * 0.5
+        return self.fc2(hidden.flatten(2).transpose(1, 2))
+
+
+def with_channels_first(encoder: MiT) -> MiT:
+    """A copy of the encoder whose feed-forward parts work on images instead of tokens."""
+    encoder = deepcopy(encoder)
+    for block in encoder.modules():
+        if isinstance(block, Block):
+            block.mlp = ChannelsFirstFFN(block.mlp)
+    return encoder
 
 
 class FoldedFusion(nn.Module):

@@ -1,23 +1,20 @@
-"""Which parts of the FP16 graphs stay FP32: statistics, exponentials and sums over many elements."""
+"""Which parts of the FP16 graphs stay FP32: statistics, exponentials, and the residual stream."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from mrcfa.mit import MiT
+
 
 class WideLayerNorm(nn.LayerNorm):
-    """LayerNorm in FP32, scale and shift included, whatever the tokens are."""
+    """LayerNorm in FP32, scale and shift included, that answers in the type of what follows it."""
+
+    answer = torch.float16
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return widely(super().forward, tokens)
-
-
-class WideGroupNorm(nn.GroupNorm):
-    """GroupNorm in FP32, scale and shift included, whatever the maps are."""
-
-    def forward(self, maps: Tensor) -> Tensor:
-        return widely(super().forward, maps)
+        return super().forward(tokens.float()).to(self.answer)
 
 
 def widely(operation: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
@@ -25,11 +22,16 @@ def widely(operation: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
     return operation(value.float()).to(value.dtype)
 
 
-def set_precision(module: nn.Module, dtype: torch.dtype) -> None:
-    """Round the parameters once; norms keep FP32 parameters and compute in FP32."""
-    module.to(dtype)
+def make_half(module: nn.Module) -> None:
+    """Round the parameters to FP16 once; norms keep FP32 parameters and compute in FP32.
+
+    A stage's tokens start in FP32, and `tokens + block(norm(tokens))` keeps them there, because FP32
+    plus FP16 is FP32: the rounding of one block is not added to that of all before it.
+    """
+    module.half()
     for child in module.modules():
         if isinstance(child, nn.LayerNorm):
             child.float().__class__ = WideLayerNorm
-        elif isinstance(child, nn.GroupNorm):
-            child.float().__class__ = WideGroupNorm
+    for encoder in (child for child in module.modules() if isinstance(child, MiT)):
+        for stage in encoder.stages:
+            stage.embed.norm.answer = torch.float32

@@ -69,7 +69,7 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, eps=1e-6)
         self.attn = Attention(width, heads, reduction)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = MixFFN(width, MLP_RATIO * width)
+        self.mlp: nn.Module = MixFFN(width, MLP_RATIO * width)
 
     def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
         tokens = tokens + self.attn(self.norm1(tokens), grid)

@@ -1,0 +1,130 @@
+"""The end of the decoder, from refined affinities to the answer, once for GPUs and once for CPUs.
+
+Both compute the same: the softmax of each reference's token weights, times their values, plus the
+frame's own scores; then logits at 1/4, and for a mask their bilinear resize to H×W, to the frame's
+size, and the argmax. GPUs want it plainly. On a CPU the plain form costs as much as the encoder:
+ONNX Runtime walks a softmax or an argmax over any axis but the last against the grain, so there the
+classes are the last axis and the softmax is not normalised until its sum is known.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from export.precision import widely
+from mrcfa.affinity import AffinityRefinement
+
+
+class Retrieval(nn.Module):
+    """(1, C, h, w) base, (R, S, h·w) maps, (R, S, C) values -> (1, C, H/4, W/4) logits.
+
+    Σ over references and tokens is one product, (C, R·S) × (R·S, h·w).
+    """
+
+    def __init__(self, quarter: tuple[int, int]) -> None:
+        super().__init__()
+        self.quarter = quarter
+
+    def forward(
+        self, base: Tensor, refined: Sequence[Tensor], values: Sequence[Tensor]
+    ) -> Tensor:
+        (maps,), (tokens,) = refined, values
+        weights = widely(lambda x: x.softmax(dim=1), maps).flatten(0, 1)
+        scores = base + (tokens.flatten(0, 1).t() @ weights).view_as(base)
+        return resize(scores, self.quarter)
+
+
+class Mask(nn.Module):
+    """Logits at 1/4 -> H×W -> the frame's own size, and only then the argmax."""
+
+    def __init__(self, size: tuple[int, int], frame: tuple[int, int]) -> None:
+        super().__init__()
+        self.sizes = (size, frame)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        for size in self.sizes:
+            logits = resize(logits, size)
+        return logits.argmax(dim=1).to(torch.uint8)
+
+
+class LastAxisRetrieval(nn.Module):
+    """The same with classes last, (1, H/4, W/4, C), and the softmax's division after the product.
+
+    With E = exp(x − c), the retrieved scores are (EᵀV) / (Eᵀ1) whatever c is, so a column of ones
+    beside V sums the exponentials in the product itself. c must keep E inside FP32's range for every
+    x in [0, bound]; `shift_for` finds it.
+    """
+
+    def __init__(self, quarter: tuple[int, int], shift: float) -> None:
+        super().__init__()
+        self.quarter, self.shift = quarter, shift
+
+    def forward(
+        self, base: Tensor, refined: Sequence[Tensor], values: Sequence[Tensor]
+    ) -> Tensor:
+        scores = base.permute(0, 2, 3, 1)
+        for maps, tokens in zip(refined, values, strict=True):
+            exponentials = (maps - self.shift).exp().transpose(1, 2)
+            sums = exponentials @ F.pad(tokens, (0, 1), value=1.0)
+            scores = scores + (sums[..., :-1] / sums[..., -1:]).view(scores.shape)
+        return resize_last_axis(scores, self.quarter)
+
+
+class LastAxisMask(Mask):
+    """The same mask from logits with classes last."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        for size in self.sizes:
+            logits = resize_last_axis(logits, size)
+        return logits.argmax(dim=3).to(torch.uint8)
+
+
+class ClassesFirst(nn.Module):
+    """Logits as the contract wants them, (1, C, H/4, W/4)."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits.permute(0, 3, 1, 2)
+
+
+LARGEST_EXPONENT = 80.0
+"""Between minus and plus this, exp is finite, normal and summable in FP32."""
+
+
+def shift_for(refinement: AffinityRefinement, positions: int) -> float | None:
+    """c for maps whose last norm ran over `positions`, or None where FP32 cannot hold them all.
+
+    A normalised value is at most √(n − 1) and its ReLU at least 0, so x lies in [0, |γ|√n + |β|].
+    """
+    norms = [module for module in refinement.modules() if isinstance(module, nn.GroupNorm)]
+    if not norms:
+        return None
+    last = norms[-1]
+    bound = last.weight.abs().max().item() * positions**0.5 + last.bias.abs().max().item()
+    shift = max(0.0, bound - LARGEST_EXPONENT)
+    return shift if shift <= LARGEST_EXPONENT else None
+
+
+def resize(maps: Tensor, size: tuple[int, ...], align_corners: bool = False) -> Tensor:
+    """Bilinear, or nothing where the size is right already."""
+    if tuple(maps.shape[2:]) == tuple(size):
+        return maps
+    return F.interpolate(maps, size=size, mode="bilinear", align_corners=align_corners)
+
+
+def resize_last_axis(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bilinear over axes 1 and 2 of (1, h, w, C), which torch cannot say and ONNX can."""
+    shape = (maps.shape[0], *size, maps.shape[3])
+    if tuple(maps.shape) == shape:
+        return maps
+    if not torch.onnx.is_in_onnx_export():
+        return resize(maps.permute(0, 3, 1, 2), size).permute(0, 2, 3, 1)
+    scales = torch.tensor([new / old for new, old in zip(shape, maps.shape, strict=True)])
+    return torch.onnx.ops.symbolic(
+        "Resize",
+        (maps, None, scales.float()),
+        attrs={"mode": "linear", "coordinate_transformation_mode": "half_pixel"},
+        dtype=maps.dtype,
+        shape=shape,
+    )
