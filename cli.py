@@ -1,18 +1,20 @@
 """The `mrcfa` command: one short function per verb; heavy imports happen inside them."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import mrcfa
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import load
+from mrcfa.extras import MissingExtra, load
 
 app = typer.Typer(
     help="MRCFA video semantic segmentation: from PyTorch to ONNX and TensorRT.",
@@ -65,12 +67,12 @@ def doctor(as_json: AsJson = False) -> None:
         typer.echo(f"{'-' if finding.found is None else '✓'} {finding.name:13} {text}")
 
 
-def _size(text: str) -> tuple[int, int]:
-    """`480x864` -> (480, 864): height first, as everywhere in mrcfa."""
-    height, _, width = text.partition("x")
-    if not (height.isdigit() and width.isdigit()):
-        raise MrcfaError(f"{text!r} is no size; write height x width, such as 480x864")
-    return int(height), int(width)
+def _size(text: str, example: str = "480x864") -> tuple[int, int]:
+    """`480x864` -> (480, 864): height first, as everywhere in mrcfa but on pipes, as in FFmpeg."""
+    first, _, second = text.partition("x")
+    if not (first.isdigit() and second.isdigit() and int(first) and int(second)):
+        raise MrcfaError(f"{text!r} is no size; write it like {example}")
+    return int(first), int(second)
 
 
 @app.command()
@@ -139,6 +141,68 @@ def _offsets(text: str) -> tuple[int, ...]:
 
 
 @app.command()
+def build(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    flavour: Annotated[
+        str, typer.Option(help="auto, tensorrt (this machine's GPU) or rtx (no GPU needed).")
+    ] = "auto",
+    sm: Annotated[
+        list[str] | None,
+        typer.Option(help="Compute capability, such as 75; repeat it for several in one engine."),
+    ] = None,
+    gpu: Annotated[
+        list[str] | None, typer.Option(help='Or a GPU by its name, such as "quadro rtx 6000".')
+    ] = None,
+    precision: Annotated[str, typer.Option(help="fp16 or fp32.")] = "fp16",
+    plugin: Annotated[
+        str, typer.Option(help="SelectTokens as a plugin: auto (where it must), never or always.")
+    ] = "auto",
+    plugin_library: Annotated[
+        Path | None,
+        typer.Option(help="libmrcfa_plugin.so. Default: $MRCFA_PLUGIN_LIBRARY."),
+    ] = None,
+    timing_cache: Annotated[
+        Path | None, typer.Option(help="Kept between builds to make them faster (tensorrt).")
+    ] = None,
+    workspace: Annotated[
+        int | None, typer.Option(metavar="MB", help="Most scratch memory a kernel may take.")
+    ] = None,
+    optimization_level: Annotated[
+        int | None, typer.Option(help="0 (builds fast) to 5 (runs fast).")
+    ] = None,
+    version_compatible: Annotated[
+        bool,
+        typer.Option("--version-compatible", help="For other minor versions too (tensorrt)."),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print all TensorRT says.")] = False,
+) -> None:
+    """Compile a bundle's graphs to TensorRT engines."""
+    from engines.builder import Options, build_engines
+    from engines.gpus import compute_capability, parse_sm
+    from engines.target import choose_target
+
+    wanted = [*map(parse_sm, sm or ()), *map(compute_capability, gpu or ())]
+    options = Options(
+        precision=precision,
+        plugin=plugin,
+        plugin_library=plugin_library,
+        timing_cache=timing_cache,
+        workspace_mb=workspace,
+        optimization_level=optimization_level,
+        version_compatible=version_compatible,
+        verbose=verbose,
+    )
+    with filling() as show:
+        built = build_engines(bundle, choose_target(flavour, wanted), options, show)
+    for part, plan in built.plans.items():
+        typer.echo(
+            f"{part}: {len(plan.content) / 1e6:.1f} MB, {len(plan.layers)} layers, "
+            f"{plan.seconds:.1f} s"
+        )
+    typer.echo(f"added the engine {built.engine.name} to {bundle}")
+
+
+@app.command()
 def inspect(
     bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
     as_json: AsJson = False,
@@ -149,6 +213,244 @@ def inspect(
 
     opened = Bundle.open(bundle)
     typer.echo(opened.manifest.to_json() if as_json else summary(opened))
+
+
+@app.command()
+def run(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="A video, an image, a folder or glob of images, a camera's index, a URL, or -.",
+        ),
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="name.mp4, name.npz, a folder of PNGs or -. Default: INPUT.mrcfa.mp4.",
+        ),
+    ] = None,
+    style: Annotated[
+        str | None,
+        typer.Option(
+            "--as", help="overlay, mask, color or side-by-side. Default: overlay in MP4, else mask."
+        ),
+    ] = None,
+    alpha: Annotated[float, typer.Option(min=0, max=1, help="Opacity of the overlay.")] = 0.5,
+    classes: Annotated[str, typer.Option(help="Show only these, such as person,car.")] = "",
+    backend: Annotated[str, typer.Option(help="auto, tensorrt, onnxruntime or eager.")] = "auto",
+    start: Annotated[float, typer.Option(help="Seconds into INPUT to start at.")] = 0,
+    end: Annotated[float, typer.Option(help="Seconds into INPUT to stop at.")] = math.inf,
+    stride: Annotated[int, typer.Option(help="Take every N-th frame.")] = 1,
+    fps: Annotated[float, typer.Option(min=0.01, help="Of images and raw frames.")] = 25,
+    raw: Annotated[str | None, typer.Option(help="Size of RGB frames on -, WxH.")] = None,
+    reset_on_cut: Annotated[
+        bool, typer.Option("--reset-on-cut", help="Forget earlier frames at a scene cut.")
+    ] = False,
+) -> None:
+    """Segment a video, images, a camera or a pipe."""
+    from mrcfa.overlay import Renderer, style_for
+    from mrcfa.segment import segment
+    from mrcfa.sinks import open_sink, place_for
+    from mrcfa.sources import Span, open_source
+
+    frames = open_source(
+        source, Span(start, end, stride), Fraction(str(fps)), _size(raw, "864x480") if raw else None
+    )
+    place = place_for(source, out)
+    with mrcfa.Stream(bundle, backend) as stream:
+        only = [name for name in classes.split(",") if name.strip()]
+        render = Renderer(style_for(place, style), stream.classes, stream.palette, alpha, only)
+        sink = open_sink(place, stream.classes, stream.palette, frames.rate)
+        with sink as write, counting(frames.total) as advance:
+            done = segment(frames, stream, render, write, reset_on_cut, advance)
+        speed = f"{done.frames / done.seconds:.1f} frames/s with {stream.backend}"
+    typer.echo(f"wrote {place}: {done.frames} frames, {speed}", err=True)
+    if done.interrupted:
+        typer.echo("mrcfa: stopped by Ctrl-C; what was written is complete up to there", err=True)
+        raise typer.Exit(130)
+    if frames.complaint:
+        typer.echo(f"mrcfa: {frames.complaint}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command("eval")
+def evaluate(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    dataset: Annotated[Path, typer.Argument(help="VSPW's or Cityscapes' directory.")],
+    split: Annotated[str, typer.Option(help="Which videos.")] = "val",
+    backend: Annotated[str, typer.Option(help="auto, tensorrt, onnxruntime or eager.")] = "auto",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N videos.")] = None,
+    against: Annotated[Path | None, typer.Option(help="A bundle to compare with.")] = None,
+    against_backend: Annotated[
+        str | None, typer.Option(help="The backend of --against. Default: --backend.")
+    ] = None,
+    vspw_script: Annotated[
+        bool, typer.Option("--vspw-script", help="mVC as VSPW's public script computes it.")
+    ] = False,
+    cold_start: Annotated[
+        str, typer.Option(help="single: answer frames 0-2 with the single-frame head.")
+    ] = "stream",
+    as_json: AsJson = False,
+) -> None:
+    """Measure mIoU, weighted IoU, pixel accuracy, mVC8 and mVC16; goes on where it stopped."""
+    evaluation = load("benchmarks.evaluate")
+    request = evaluation.Request(dataset, split, limit, vspw_script, cold_start)
+    candidates = [(bundle, backend)]
+    if against is not None:
+        candidates.append((against, against_backend or backend))
+    try:
+        done = []
+        for path, name in candidates:
+            with counting() as advance:
+                done.append(evaluation.evaluate(path, name, request, advance))
+    except KeyboardInterrupt:
+        typer.echo("mrcfa: stopped; the same command goes on after the last whole video", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(json.dumps(evaluation.report(done), indent=2) if as_json else evaluation.table(done))
+    for each in done:
+        evaluation.forget(each, request)
+
+
+@app.command()
+def sample(
+    folder: Annotated[Path, typer.Argument(help="A new directory.")],
+    videos: Annotated[int, typer.Option(min=1, help="How many videos.")] = 3,
+    frames: Annotated[int, typer.Option(min=1, help="Frames of each video.")] = 24,
+    size: Annotated[str, typer.Option(help="Of the frames, HxW.")] = "480x864",
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other scenes.")] = 0,
+) -> None:
+    """Make a small dataset in VSPW's layout, and a video, to try everything without a download."""
+    load("benchmarks.sample").write_sample(folder, videos, frames, _size(size), seed)
+    typer.echo(f"wrote {folder}: {videos} videos with masks, and {folder / 'street.mp4'}")
+
+
+@app.command()
+def bench(
+    bundle: Annotated[
+        Path | None,
+        typer.Argument(help="A bundle's directory. Default: bundles/vspw-b1, made if missing."),
+    ] = None,
+    backends: Annotated[
+        str, typer.Option(help="From eager-clip, eager, onnxruntime, onnxruntime:cpu, tensorrt, ….")
+    ] = "eager-clip,eager,onnxruntime,tensorrt",
+    frames: Annotated[int, typer.Option(help="How many frames to measure.")] = 30,
+    warmup: Annotated[int, typer.Option(help="How many frames come before them.")] = 10,
+    drift: Annotated[
+        int, typer.Option(help="Compare errors up to this frame: 100, 1000, or 0 for not at all.")
+    ] = 100,
+    video: Annotated[Path | None, typer.Option(help="Default: frames from a formula.")] = None,
+    threads: Annotated[int, typer.Option(help="Of each backend. Default: all cores.")] = 0,
+    size: Annotated[
+        str | None, typer.Option(help="HxW of the bundle to make where none is named.")
+    ] = None,
+    peer: Annotated[str, typer.Option(help="What else to compare with: segformer or none.")] = (
+        "segformer"
+    ),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write JSON lines: run, frames and rows.")
+    ] = None,
+    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+) -> None:
+    """Measure parity and speed of every backend; exit code 1 if one does not compute the model."""
+    from rich.console import Console
+
+    from benchmarks.bench import bench as measure
+    from benchmarks.result import Request, write_json
+    from benchmarks.table import WIDTH, boundary, notes, rich_table
+
+    if peer not in ("segformer", "none"):
+        raise MrcfaError(f"unknown peer {peer!r}; choose segformer or none")
+    request = Request(
+        backends=[name.strip() for name in backends.split(",") if name.strip()],
+        frames=frames,
+        warmup=warmup,
+        drift=drift,
+        video=video,
+        threads=threads,
+        peer=peer == "segformer",
+    )
+    try:
+        write_report = load("benchmarks.report").write_report
+    except MissingExtra as error:
+        typer.echo(f"mrcfa: no report will be written: {error}", err=True)
+        write_report = None
+    path = _benched(bundle, size)
+    with filling() as show:
+        result = measure(path, request, show)
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH
+    console.print(rich_table(result))
+    typer.echo("\n".join([*notes(result), boundary(result), result.headline]))
+    if json_file is not None:
+        write_json(result, json_file)
+        typer.echo(f"wrote {json_file}")
+    if write_report is not None:
+        write_report(result, report)
+        typer.echo(f"wrote {report}")
+    raise typer.Exit(0 if result.passed else 1)
+
+
+def _benched(bundle: Path | None, size: str | None) -> Path:
+    """The bundle to measure; without a name the paper's, made here if it is missing."""
+    if bundle is not None:
+        if size is not None:
+            raise MrcfaError(f"--size is for bundles that bench makes; {bundle} has a size already")
+        return bundle
+    path = Path("bundles") / ("vspw-b1" if size is None else f"vspw-b1-{size}")
+    if not path.exists():
+        export(size=size, out=path)
+    return path
+
+
+@contextmanager
+def counting(total: int | None = None) -> Iterator[Callable[..., None]]:
+    """A bar with frames per second and the time left on a terminal, nothing elsewhere.
+
+    Yields what to call after each frame; `total=…` tells it later how many there are.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        TextColumn("{task.completed:.0f} frames"),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total, speed="")
+
+        def advance(total: int | None = None) -> None:
+            speed = bar.tasks[0].speed
+            text = "" if speed is None else f"{speed:.1f} frames/s"
+            bar.update(task, advance=0 if total else 1, total=total, speed=text)
+
+        yield advance
+
+
+@contextmanager
+def filling() -> Iterator[Callable[[str, float], None]]:
+    """A bar for each thing that is made, by its name and the share that is done, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(name: str, share: float) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=1.0)
+            bar.update(tasks[name], completed=share)
+
+        yield show
 
 
 @contextmanager

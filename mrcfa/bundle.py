@@ -64,6 +64,8 @@ class Engine:
     encoder: str
     decoder: str
     layers: str | None
+    version_compatible: bool = False
+    """Whether other versions of the same major TensorRT load it too."""
 
     @property
     def name(self) -> str:

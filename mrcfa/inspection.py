@@ -1,10 +1,13 @@
-"""What `mrcfa inspect` prints: a bundle at a glance, from its manifest alone."""
+"""What `mrcfa inspect` prints: a bundle at a glance, without loading its graphs or engines."""
 
+import json
 import math
+from collections import Counter
 
 import numpy as np
 
-from mrcfa.bundle import Bundle, TensorSpec
+from mrcfa.bundle import Bundle, Engine, TensorSpec
+from mrcfa.flavours import Flavour
 
 
 def summary(bundle: Bundle) -> str:
@@ -23,7 +26,9 @@ def summary(bundle: Bundle) -> str:
     ]
     for precision, graphs in manifest.graphs.items():
         for part, graph in graphs.items():
-            lines = [f"{part} {precision} ({graph.file}, {graph.parameters / 1e6:.1f} M parameters)"]
+            lines = [
+                f"{part} {precision} ({graph.file}, {graph.parameters / 1e6:.1f} M parameters)"
+            ]
             lines += [f"  in  {_tensor(spec)}" for spec in graph.inputs]
             lines += [f"  out {_tensor(spec)}" for spec in graph.outputs]
             if graph.wide:
@@ -32,11 +37,19 @@ def summary(bundle: Bundle) -> str:
     blocks.append(["state per stream", *_state_lines(bundle)])
     blocks.append(_cost_lines(bundle))
     blocks.append(
-        ["files", *(f"  {name:24} {_bytes(entry['bytes']):>10}  {entry['sha256'][:12]}"
-                    for name, entry in manifest.files.items())]
+        [
+            "files",
+            *(
+                f"  {name:24} {_bytes(entry['bytes']):>10}  {entry['sha256'][:12]}"
+                for name, entry in manifest.files.items()
+            ),
+        ]
     )
     blocks.append(
-        ["engines", *(f"  {engine.name} (TensorRT {engine.tensorrt})" for engine in manifest.engines)]
+        [
+            "engines",
+            *(line for engine in manifest.engines for line in _engine_lines(bundle, engine)),
+        ]
         if manifest.engines
         else ["engines: none; build them with: mrcfa build " + str(bundle.path)]
     )
@@ -48,6 +61,18 @@ def _state_lines(bundle: Bundle) -> list[str]:
     for precision, graphs in bundle.manifest.graphs.items():
         size = sum(_size(spec) for spec in graphs["decoder"].inputs if spec.name in STATE)
         lines.append(f"  {precision}: {_bytes(size)} ({' and '.join(STATE)})")
+    return lines
+
+
+def _engine_lines(bundle: Bundle, engine: Engine) -> list[str]:
+    """The engine, and the kinds of layer that TensorRT made of each graph."""
+    needs = f", needs {engine.plugin}" if engine.plugin else ""
+    lines = [f"  {engine.name} ({Flavour(engine.flavour).product} {engine.tensorrt}{needs})"]
+    if engine.layers:
+        for part, layers in json.loads(bundle.file(engine.layers).read_text()).items():
+            kinds = Counter(layer["type"] for layer in layers).most_common()
+            listed = ", ".join(f"{count} {kind}" for kind, count in kinds)
+            lines.append(f"    {part} {len(layers)} layers: {listed}")
     return lines
 
 

@@ -24,6 +24,17 @@ class Style(str, Enum):
     SIDE_BY_SIDE = "side-by-side"
 
 
+def style_for(place: str, name: str | None) -> Style:
+    """The style of that name; by default what is to be looked at shows more than the mask."""
+    if name is None:
+        return Style.OVERLAY if place.endswith(".mp4") else Style.MASK
+    try:
+        return Style(name)
+    except ValueError:
+        styles = named(style.value for style in Style)
+        raise MrcfaError(f"unknown style {name!r}; choose one of {styles}") from None
+
+
 class Renderer:
     """Pictures of one style: `renderer(image, mask)`, (h, w, 3) and (h, w) in.
 
@@ -40,26 +51,25 @@ class Renderer:
         only: Sequence[str] = (),
     ) -> None:
         """`only` names the classes that are shown, `alpha` how strongly they cover the frame."""
-        wanted = [class_index(name, classes) for name in only] or range(len(classes))
+        wanted = [class_index(name, classes) for name in only] or list(range(len(classes)))
         opacity = round(256 * (1 if style is Style.COLOR else alpha))
         self._style = style
         self._classes = classes
         self._palette = palette
         self._wanted = np.zeros(256, np.bool_)
-        self._wanted[list(wanted)] = True
+        self._wanted[wanted] = True
         self._label = np.where(self._wanted, np.arange(256), BLANK).astype(np.uint8)
         self._tint = np.zeros((256, 3), np.uint16)
-        self._tint[list(wanted)] = palette[list(wanted)].astype(np.uint16) * opacity
-        self._weight = np.where(self._wanted, 256 - opacity, 256).astype(np.uint16)
-        if style is Style.COLOR:
-            self._weight[:] = 0
+        self._tint[wanted] = palette[wanted].astype(np.uint16) * opacity
+        self._weight = np.full((256, 3), 0 if style is Style.COLOR else 256, np.uint16)
+        self._weight[wanted] = 256 - opacity
         self._strips: dict[tuple[int, int], Image] = {}
 
     def __call__(self, image: Image, mask: NDArray[np.uint8]) -> Picture:
         if self._style is Style.MASK:
-            return self._label[mask]
-        blend = self._tint[mask]
-        blend += image * self._weight[mask][..., None]
+            return self._label.take(mask)
+        blend = self._tint.take(mask, axis=0)
+        blend += image * self._weight.take(mask, axis=0)
         blend >>= 8
         picture = blend.astype(np.uint8)
         self._draw_legend(picture, mask)

@@ -1,6 +1,6 @@
-"""Frames through a segmenter to pictures, with decoding and encoding in threads of their own.
+"""Frames through a segmenter to pictures: decoding, drawing and encoding have their own threads.
 
-The backend stays in the calling thread and is never idle as long as the other two keep up: frames
+The backend stays in the calling thread and is never idle as long as the others keep up: frames
 wait for it in a short queue, and its masks are drawn and written while it works on the next one.
 """
 
@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, Full, Queue
-from typing import Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.errors import MrcfaError
 from mrcfa.overlay import Renderer
-from mrcfa.sinks import Picture, Write
+from mrcfa.sinks import Write
 from mrcfa.sources import Frame, Source
 
 CUT_LEVELS = 20
@@ -72,13 +73,11 @@ def segment(
     backend_seconds = 0.0
     start = time.perf_counter()
 
-    def draw(work: tuple[Frame, NDArray[np.uint8]]) -> None:
-        frame, mask = work
-        picture: Picture = render(frame.image, mask)
-        write(frame.name, picture)
+    def draw(frame: Frame, mask: NDArray[np.uint8]) -> None:
+        save(frame.name, render(frame.image, mask))
 
     segmenter.reset()
-    with first_interrupt() as interrupted, behind(draw) as put:
+    with first_interrupt() as interrupted, behind(write) as save, behind(draw) as put:
         for frame, cut in ahead(_marked(source, reset_on_cut), interrupted):
             began = time.perf_counter()
             if cut:
@@ -86,7 +85,7 @@ def segment(
                 cuts += 1
             mask = segmenter(frame.image)
             backend_seconds += time.perf_counter() - began
-            put((frame, mask))
+            put(frame, mask)
             frames += 1
             advance()
     if not frames:
@@ -95,6 +94,7 @@ def segment(
 
 
 _Item = TypeVar("_Item")
+_Given = ParamSpec("_Given")
 
 
 def ahead(
@@ -141,27 +141,27 @@ def ahead(
 
 
 @contextmanager
-def behind(work: Callable[[_Item], None], depth: int = 4) -> Iterator[Callable[[_Item], None]]:
-    """A function that hands items to a thread, which does `work` on each, in order.
+def behind(work: Callable[_Given, None], depth: int = 4) -> Iterator[Callable[_Given, None]]:
+    """`work`, but done by another thread, call after call; each call returns at once.
 
-    It waits when `depth` of them are not yet done. What the work raises is raised by the next
-    hand-over, or when the block ends, which it does when all work is done.
+    It waits when `depth` calls are not yet done. What the work raises is raised by the next call,
+    or when the block ends, which it does when all work is done.
     """
-    waiting: Queue[tuple[_Item] | None] = Queue(depth)
+    waiting: Queue[Callable[[], None] | None] = Queue(depth)
     failures: list[BaseException] = []
 
     def consume() -> None:
-        while (entry := waiting.get()) is not None:
+        while (call := waiting.get()) is not None:
             if not failures:  # after a failure only empty the queue, so that nobody waits for it
                 try:
-                    work(entry[0])
+                    call()
                 except BaseException as error:
                     failures.append(error)
 
-    def put(item: _Item) -> None:
+    def put(*given: _Given.args, **named: _Given.kwargs) -> None:
         if failures:
             raise failures[0]
-        waiting.put((item,))
+        waiting.put(partial(work, *given, **named))
 
     thread = threading.Thread(target=consume, daemon=True)
     thread.start()
@@ -202,7 +202,8 @@ def _marked(frames: Iterable[Frame], look: bool) -> Iterator[tuple[Frame, bool]]
     """Frames, and whether each begins a new scene; never, unless asked to `look`."""
     last = None
     for frame in frames:
-        thumbnail = frame.image[::8, ::8] if look else None
+        step = max(1, min(frame.image.shape[:2]) // 64)
+        thumbnail = frame.image[::step, ::step] if look else None
         yield frame, thumbnail is not None and last is not None and is_cut(last, thumbnail)
         last = thumbnail
 

@@ -29,6 +29,20 @@ BLANK = 255
 """The value of mask pixels that stand for no class."""
 
 
+def place_for(source: str, out: str | None) -> str:
+    """Where to write what comes from `source`, which is never its own place.
+
+    Without `out`, a pipe is answered with a pipe, and everything else with a video in the current
+    folder.
+    """
+    if out is None:
+        stem = Path(source.rstrip("/")).stem.strip("*?[]") or "frames"
+        return "-" if source == "-" else f"{stem}.mrcfa.mp4"
+    if out != "-" and Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
+        raise MrcfaError(f"{out} is the input; name another output with -o")
+    return out
+
+
 @contextmanager
 def open_sink(
     place: str, classes: Sequence[str], palette: NDArray[np.uint8], rate: Fraction

@@ -95,11 +95,13 @@ def open_source(
     if path.is_dir():
         return Images(place, [file for file in path.iterdir() if _is_image(file)], span, rate)
     if path.is_file():
-        return Images(place, [path], span, rate) if _is_image(path) else Video(place, span)
+        if _is_image(path):
+            return Images(place, [path], span, rate)
+        return Video(place, span, "if it is a whole video, convert it to H.264 in MP4")
     if "://" in place:
-        return Video(place, span, timeout=PATIENCE_S)
+        return Video(place, span, "see that it is on and reachable", timeout=PATIENCE_S)
     if place.isdecimal():
-        return Video(f"camera {place}", span, **_camera(place))
+        return Video(f"camera {place}", span, "see that it is plugged in", **_camera(place))
     if any(wildcard in place for wildcard in "*?["):
         found = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
         return Images(place, [file for file in found if _is_image(file)], span, rate)
@@ -109,18 +111,18 @@ def open_source(
 class Video(Source):
     """Anything that FFmpeg opens. Turned upright if the recording says how it was held."""
 
-    def __init__(self, name: str, span: Span, **how: Any) -> None:
+    def __init__(self, name: str, span: Span, remedy: str, **how: Any) -> None:
         av = load("av")
         try:
             self._container = av.open(how.pop("file", name), **how)
         except av.error.FFmpegError as error:
-            raise MrcfaError(f"{name} cannot be opened as a video: {error.strerror}") from None
+            raise MrcfaError(f"{name} cannot be opened: {error.strerror}; {remedy}") from None
         stream = self._container.streams.best("video")
         if stream is None or stream.codec_context is None:
             self._container.close()
-            missing = "no picture in it" if stream is None else "a codec that FFmpeg does not know"
-            raise MrcfaError(f"{name} cannot be decoded, there is {missing}; convert it to H.264")
-        stream.thread_type = "AUTO"
+            missing = "holds no pictures" if stream is None else "has a codec unknown to FFmpeg"
+            raise MrcfaError(f"{name} {missing}; {remedy}")
+        stream.thread_type = "SLICE"  # with frames in parallel, a damaged one takes others along
         self._stream = stream
         self._span = span
         self._failed = 0
@@ -186,8 +188,8 @@ class Video(Source):
         length = self._length()
         if not length:
             return None
-        seconds = min(self._span.end, length) - self._span.start
-        return max(0, math.ceil(seconds * self._native_rate / self._span.stride))
+        frames = round(length * self._native_rate)
+        return len(range(*self._span.of(self._native_rate).indices(frames)))
 
     def _complaint(self, first: Any, last: Any, shown: int) -> str | None:
         """A file that ends before its table of frames does was cut off.
@@ -196,7 +198,9 @@ class Video(Source):
         trimmed file lists frames that are not meant to be shown, so its count alone says nothing.
         """
         lost = self._failed
-        if last is not None and self._length():
+        if last is None:
+            lost = max(lost, self.total or 0)
+        elif self._length():
             end = self._seconds(last) + (last.duration or 0) * last.time_base
             if (self._length() - end) * self._native_rate > 0.5:
                 due = round((self._length() - self._seconds(first)) * self._native_rate)
@@ -210,6 +214,7 @@ class Images(Source):
     """Images in natural order (2 before 10), of any size and mode."""
 
     def __init__(self, name: str, paths: list[Path], span: Span, rate: Fraction) -> None:
+        load("PIL.Image")  # or else every image would seem unreadable
         self._paths = sorted(paths, key=_natural)[span.of(rate)]
         if not paths:
             raise MrcfaError(f"{name} has no images; {named(sorted(IMAGE_SUFFIXES))} are read")
@@ -269,7 +274,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
             image = operations.exif_transpose(opened)
             if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip
                 image = pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-            return np.ascontiguousarray(image.convert("RGB"))
+            return np.array(image.convert("RGB"))
     except OSError as error:
         raise MrcfaError(f"the image {path} cannot be read: {error}") from None
 

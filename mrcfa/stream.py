@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.backends import Arrays, Image, open_backend
+from mrcfa.backends import Arrays, Image, OnDevice, open_backend
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import load
@@ -25,6 +25,9 @@ class Stream:
     Frames of the bundle's own size (`size`, fixed by `mrcfa export --frame`) go through the graphs
     as they are. Frames of any other size are resized on the host and their masks scaled back to the
     frame, which is slower and less exact at the boundaries.
+
+    Options go to the backend. With TensorRT a frame may also be an array on the GPU, and with
+    `device_masks=True` the mask is one, until the stream's next frame overwrites it.
     """
 
     def __init__(self, bundle: str | Path, backend: str = "auto", **options: Any) -> None:
@@ -33,6 +36,7 @@ class Stream:
         self.size = self._bundle.manifest.frame
         self.classes = self._bundle.manifest.classes
         self.palette: NDArray[np.uint8] = np.array(self._bundle.manifest.palette, np.uint8)
+        self._device_masks = bool(options.get("device_masks"))
         self.reset()
 
     @property
@@ -40,15 +44,23 @@ class Stream:
         """What runs, as it reported itself: `onnxruntime (CPU, fp32)`."""
         return self._backend.name
 
-    def __call__(self, frame: Image) -> Image:
+    def __call__(self, frame: Image | OnDevice) -> Image:
         """Segment the next frame of the video."""
-        _check_frame(frame)
-        if frame.shape[:2] == self.size:
-            return self._segment(np.ascontiguousarray(frame))
-        return _scaled(self._segment(_scaled(frame, self.size, "BILINEAR")), frame.shape[:2])
+        if hasattr(frame, "__cuda_array_interface__"):
+            return self._segment_on_device(frame)
+        image = _checked(frame)
+        if image.shape[:2] == self.size:
+            return self._segment(np.ascontiguousarray(image))
+        if self._device_masks:
+            raise MrcfaError(
+                f"masks on the GPU have the bundle's frame size {self.size} and this frame is "
+                f"{image.shape[:2]}; export with --frame {image.shape[0]}x{image.shape[1]}"
+            )
+        return _scaled(self._segment(_scaled(image, self.size, "BILINEAR")), image.shape[:2])
 
     def reset(self) -> None:
         """Forget all frames: the next one starts a new video."""
+        self._state: Any = None  # first, so that the backend can use its place again
         self._state = self._backend.start()
 
     def close(self) -> None:
@@ -66,6 +78,11 @@ class Stream:
     ) -> None:
         self.close()
 
+    def _segment_on_device(self, frame: Any) -> Image:
+        if not self._backend.takes_device_frames:
+            raise MrcfaError(f"{self.backend} takes no frames on the GPU; copy them to the host")
+        return self._segment(frame)
+
     def _segment(self, frame: Image) -> Image:
         outputs, self._state = self._backend.step(frame, self._state)
         return outputs["mask"] if "mask" in outputs else self._mask_of(outputs)
@@ -77,12 +94,13 @@ class Stream:
         return mask_of_logits(outputs["logits"], self._bundle.config.size, self.size)
 
 
-def _check_frame(frame: Image) -> None:
+def _checked(frame: Any) -> Image:
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8:
         kind = frame.dtype if isinstance(frame, np.ndarray) else type(frame).__name__
         raise MrcfaError(f"a frame is a uint8 array, not {kind}; convert it with astype(np.uint8)")
     if frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
         raise MrcfaError(f"a frame has shape (height, width, 3), not {frame.shape}")
+    return frame
 
 
 def _scaled(image: Image, size: tuple[int, ...], method: str = "NEAREST") -> Image:

@@ -1,6 +1,7 @@
 """The golden cases: weights and clips by formula, the authors' outputs from file."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from fill import clip as make_clip
 
 from export.exporter import Options, export_bundle
 from mrcfa import MRCFA, load_weights, preset
+
+
+_OPTIONS = {field.name for field in fields(Options)}
+torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 
 @pytest.fixture(scope="session")
@@ -61,11 +66,11 @@ def bundle(
     def export(backbone: str, dataset: str = "vspw", output: str = "mask", **changes: Any) -> Path:
         key = (backbone, dataset, output, tuple(sorted(changes.items())))
         if key not in made:
-            frame = changes.pop("frame", None)
+            told = {name: changes.pop(name) for name in _OPTIONS & changes.keys()}
             config = preset(dataset, backbone, **{"size": (96, 160), **changes})
             path = made[key] = folder / f"{dataset}-{backbone}-{len(made)}"
             weights = checkpoint(backbone) if dataset == "vspw" else None
-            options = Options(frame or config.size, output=output)
+            options = Options(**{"frame": config.size, "output": output, **told})
             export_bundle(config, path, weights=weights, options=options)
         return made[key]
 

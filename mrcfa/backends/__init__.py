@@ -1,19 +1,28 @@
 """What runs a bundle. Parity and speed are written once, against `Backend`."""
 
 from abc import ABC, abstractmethod
+from inspect import signature
 from threading import Lock
-from typing import Any
+from time import perf_counter
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import MissingExtra, load
 
 Image = NDArray[np.uint8]
 Arrays = dict[str, NDArray[Any]]
+
+
+class OnDevice(Protocol):
+    """An array on the GPU: a torch tensor, a CuPy array, a pycuda GPUArray."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
 
 class Backend(ABC):
@@ -21,6 +30,8 @@ class Backend(ABC):
 
     name: str
     """What runs and where, such as `onnxruntime (CPU, fp32)`."""
+    takes_device_frames = False
+    """Whether an image may also be `OnDevice`."""
 
     @abstractmethod
     def start(self) -> Any:
@@ -36,6 +47,14 @@ class Backend(ABC):
 
     def step(self, image: Image, state: Any) -> tuple[Arrays, Any]:
         return self.decode(self.encode(image), state)
+
+    def timed_step(self, image: Image, state: Any) -> tuple[Arrays, Any, dict[str, float]]:
+        """`step`, and the seconds that its parts took; a backend on a GPU asks the device instead."""
+        began = perf_counter()
+        features = self.encode(image)
+        encoded = perf_counter()
+        outputs, state = self.decode(features, state)
+        return outputs, state, {"encoder": encoded - began, "decoder": perf_counter() - encoded}
 
 
 BACKENDS = {
@@ -68,12 +87,16 @@ def _create(bundle: Bundle, name: str, options: dict[str, Any]) -> Backend:
     module, backend = BACKENDS[kind]
     if variant:
         options = {**options, "variant": variant}
-    created: Backend = getattr(load(module), backend)(bundle, **options)
+    create = getattr(load(module), backend)
+    unknown = sorted(options.keys() - signature(create).parameters.keys())
+    if unknown:
+        raise Unfit(f"the backend {kind} has no option {named(unknown)}")
+    created: Backend = create(bundle, **options)
     return created
 
 
 def _best(bundle: Bundle, options: dict[str, Any]) -> Backend:
-    """The first backend whose packages and hardware are there."""
+    """The first backend that has the options, and whose packages and hardware are there."""
     reasons = []
     for name in BACKENDS:
         if name == "tensorrt" and not bundle.manifest.engines:

@@ -59,7 +59,7 @@ def test_the_contracts_tensors_are_there_under_their_names(graphs, precision):
 
 
 def test_four_scales_add_a_query_and_pack_the_coarse_keys(bundle):
-    graph = Bundle.open(bundle("b0", "cityscapes", output="logits")).graph("fp32", "encoder")
+    graph = Bundle.open(bundle("b0", "cityscapes", output="logits", precisions=("fp32",))).graph("fp32", "encoder")
     shapes = {spec.name: spec.shape for spec in graph.outputs}
     assert shapes["base"] == (1, 19, 24, 40)
     assert shapes["query_4"] == (1, 960, 32)
@@ -103,19 +103,6 @@ def test_stm_is_a_local_function_of_standard_operators(graphs, precision):
     assert "GatherND" in operators(decoder)
 
 
-def test_inlined_graphs_have_no_function(tmp_path):
-    from export.exporter import Options, export_bundle
-    from mrcfa import preset
-
-    config = preset("vspw", "b0", size=(64, 64))
-    options = Options((64, 64), precisions=["fp32"], inline_functions=True, opset=20)
-    bundle = export_bundle(config, tmp_path / "flat", options=options)
-    decoder = onnx.load(bundle.path / "decoder.onnx")
-    assert not decoder.functions
-    assert {item.domain for item in decoder.opset_import} <= {"", "ai.onnx"}
-    assert decoder.opset_import[0].version == 20
-
-
 def test_fp16_graphs_have_no_fp32_matrix_product(graphs):
     for part in ("encoder", "decoder"):
         model = graphs["fp16", part]
@@ -131,9 +118,7 @@ def test_fp32_islands_are_norms_and_softmax_and_listed_in_the_manifest(graphs, b
     for part in ("encoder", "decoder"):
         names = {n.name: n.op_type for n in graphs["fp16", part].graph.node}
         wide = {names[name] for name in opened.graph("fp16", part).wide}
-        assert wide <= {
-            "LayerNormalization", "InstanceNormalization", "Softmax", "Reshape", "Mul", "Add"
-        }
+        assert wide <= {"LayerNormalization", "Softmax", "Reshape", "Add", "Transpose"}
         assert wide
 
 

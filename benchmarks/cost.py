@@ -1,0 +1,122 @@
+"""What the graphs cost, and how fast that could run on a GPU: bounds, never measurements."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mrcfa.bundle import Bundle, Cost
+
+PAPER_FPS = 40.1
+"""What the paper reports for MRCFA with MiT-B1 on a Quadro RTX 6000."""
+PAPER_GPU = "Quadro RTX 6000"
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """Peak of dense FP16 on tensor cores, and memory bandwidth, as NVIDIA publishes them."""
+
+    name: str
+    tflops: float
+    gb_per_s: float
+
+    def seconds(self, multiply_adds: float, moved: float) -> float:
+        """The roofline: whichever takes longer, arithmetic or memory."""
+        return max(self.arithmetic(multiply_adds), self.memory(moved))
+
+    def arithmetic(self, multiply_adds: float) -> float:
+        return 2 * multiply_adds / (self.tflops * 1e12)
+
+    def memory(self, moved: float) -> float:
+        return moved / (self.gb_per_s * 1e9)
+
+    def bound(self, cost: Cost) -> str:
+        slower = self.arithmetic(cost.multiply_adds) > self.memory(cost.bytes_moved)
+        return "arithmetic" if slower else "memory"
+
+
+# From NVIDIA's data sheets and architecture white papers. Where FP16 accumulation is faster it
+# counts, for these are bounds. Jetson's tensor cores are published as sparse INT8 (Orin: 67, 76.8
+# and 170 TOPS of the GPU alone, in Super mode) and sparse FP4 (Thor: 2070); dense FP16 is a quarter
+# and an eighth of that.
+GPUS = (
+    GpuModel(PAPER_GPU, 130.5, 672),
+    GpuModel("T4", 65, 320),
+    GpuModel("A10", 125, 600),
+    GpuModel("L4", 121, 300),
+    GpuModel("RTX 4090", 330.3, 1008),
+    GpuModel("Jetson Orin Nano", 16.75, 102),
+    GpuModel("Jetson Orin NX", 19.2, 102.4),
+    GpuModel("Jetson AGX Orin", 42.5, 204.8),
+    GpuModel("Jetson AGX Thor", 258.75, 273),
+)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Frames per second that a GPU cannot exceed with these graphs."""
+
+    gpu: GpuModel
+    fps: float
+    """If all intermediate results stayed on the chip: nothing is faster than this."""
+    unfused_fps: float
+    """If each operator read and wrote memory on its own: what fusing starts from."""
+
+
+def ceilings(bundle: Bundle) -> list[Ceiling]:
+    """Of every GPU in the table; empty for a bundle without FP16 graphs, which the peaks are of."""
+    if "fp16" not in bundle.manifest.graphs:
+        return []
+    return [_ceiling(bundle, gpu) for gpu in GPUS]
+
+
+def known_gpu(name: str) -> GpuModel | None:
+    """The table's entry for a GPU as the driver names it, or for a Jetson board.
+
+    >>> known_gpu("NVIDIA Jetson AGX Orin Developer Kit").gb_per_s
+    204.8
+    """
+    bare = " ".join(word for word in name.split() if word not in ("NVIDIA", "Tesla", "GeForce"))
+    for gpu in GPUS:
+        board = gpu.name.startswith("Jetson") and bare.startswith(f"{gpu.name} ")
+        if board or bare == gpu.name:
+            return gpu
+    return None
+
+
+def totals(costs: Sequence[Cost]) -> Cost:
+    return Cost(
+        "both",
+        "total",
+        sum(cost.multiply_adds for cost in costs),
+        sum(cost.bytes_moved for cost in costs),
+    )
+
+
+def intensity(cost: Cost) -> float:
+    """Floating-point operations for each byte moved."""
+    return 2 * cost.multiply_adds / max(cost.bytes_moved, 1)
+
+
+def _ceiling(bundle: Bundle, gpu: GpuModel) -> Ceiling:
+    costs = bundle.manifest.cost
+    unfused = sum(gpu.seconds(cost.multiply_adds, cost.bytes_moved) for cost in costs)
+    fused = sum(
+        gpu.seconds(
+            sum(cost.multiply_adds for cost in costs if cost.graph == part),
+            _compulsory_bytes(bundle, part),
+        )
+        for part in ("encoder", "decoder")
+    )
+    return Ceiling(gpu, 1 / fused, 1 / unfused)
+
+
+def _compulsory_bytes(bundle: Bundle, part: str) -> int:
+    """Weights, inputs and outputs: what passes through memory however well a graph is fused."""
+    graph = bundle.graph("fp16", part)
+    tensors = sum(
+        math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+        for spec in (*graph.inputs, *graph.outputs)
+    )
+    return tensors + 2 * graph.parameters

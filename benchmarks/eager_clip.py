@@ -1,0 +1,49 @@
+"""The reference model as the paper's code runs it: each output encodes its references anew."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mrcfa.backends import Arrays, Backend, Image
+from mrcfa.backends.eager import full_size_mask, network_input
+from mrcfa.bundle import WEIGHTS, Bundle
+from mrcfa.model import MRCFA
+from mrcfa.schedule import references_at
+from mrcfa.weights import load_weights
+
+
+class Past(NamedTuple):
+    """The frame number and the network's inputs so far, as many as can still be references."""
+
+    frame: int
+    inputs: tuple[Tensor, ...]
+
+
+class EagerClip(Backend):
+    """All work is in `decode`: the clip model has no encoder that runs once per frame."""
+
+    def __init__(self, bundle: Bundle, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._model = MRCFA(bundle.config)
+        load_weights(self._model, bundle.file(WEIGHTS))
+        self._manifest = bundle.manifest
+        self.name = "eager-clip (PyTorch, CPU, fp32)"
+
+    def start(self) -> Past:
+        return Past(0, ())
+
+    def encode(self, image: Image) -> Image:
+        return image
+
+    @torch.no_grad()
+    def decode(self, features: Image, state: Past) -> tuple[Arrays, Past]:
+        config, output = self._manifest.config, self._manifest.output
+        known = (*state.inputs, network_input(features, config.size))
+        first = state.frame + 1 - len(known)
+        chosen = [known[t - first] for t in references_at(state.frame, config.references)]
+        logits = self._model(torch.stack([*chosen, known[-1]], dim=1))
+        after = Past(state.frame + 1, known[-max(config.references) :])
+        if output == "logits":
+            return {"logits": logits[0].numpy()}, after
+        return {"mask": full_size_mask(logits, config.size, self._manifest.frame)}, after

@@ -1,0 +1,77 @@
+"""Where a benchmark ran: figures without their machine mean nothing."""
+
+import os
+import platform
+import shutil
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+
+import mrcfa
+from mrcfa.machine import findings
+
+_GPU_FIELDS = {
+    "name": "name",
+    "driver": "driver_version",
+    "SM clock": "clocks.sm",
+    "highest SM clock": "clocks.max.sm",
+    "memory clock": "clocks.mem",
+    "power limit": "power.limit",
+}
+
+
+def environment(threads: int) -> dict[str, str]:
+    """Everything about this machine that speed depends on, in words."""
+    found = {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "mrcfa": mrcfa.__version__,
+        "threads": str(threads),
+    }
+    found |= {each.name: each.found for each in findings() if each.found}
+    found |= {f"GPU {field}": value for field, value in gpu_settings().items()}
+    if board := jetson_board():
+        found["board"] = board
+    if mode := _answer("nvpmodel", "-q"):
+        found["power mode"] = " ".join(mode.split())
+    if hasattr(os, "getloadavg"):
+        found["load before the run"] = f"{os.getloadavg()[0]:.1f}"
+    found["system"] = platform.platform()
+    found["Python"] = platform.python_version()
+    return found
+
+
+def gpu_settings() -> dict[str, str]:
+    """Clocks and limits of the first GPU, as the driver's own tool tells them."""
+    return _ask_gpu(_GPU_FIELDS)
+
+
+def device_memory_used() -> int | None:
+    """Bytes in use on the first GPU, by all processes; None where nobody tells."""
+    used = _ask_gpu({"memory": "memory.used"}).get("memory", "")
+    amount, _, unit = used.partition(" ")
+    return int(amount) * 2**20 if amount.isdecimal() and unit == "MiB" else None
+
+
+def jetson_board() -> str | None:
+    """`NVIDIA Jetson AGX Orin Developer Kit`; CUDA calls every Orin just Orin."""
+    path = Path("/proc/device-tree/model")
+    return path.read_text().strip("\0\n") if path.is_file() else None
+
+
+def _ask_gpu(fields: dict[str, str]) -> dict[str, str]:
+    query = f"--query-gpu={','.join(fields.values())}"
+    lines = _answer("nvidia-smi", query, "--format=csv,noheader", "--id=0").splitlines()
+    values = [value.strip() for value in lines[0].split(",")] if lines else []
+    return dict(zip(fields, values, strict=False))
+
+
+def _answer(*command: str) -> str:
+    """What a tool prints; nothing if it is missing, fails or hangs."""
+    path = shutil.which(command[0])
+    if path is None:
+        return ""
+    try:
+        done = subprocess.run([path, *command[1:]], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,274 @@
+"""The paper's metrics of bundles on a dataset, video by video.
+
+Each finished video is kept in the user's cache until the whole evaluation is done: the same command
+goes on where an interrupted one stopped.
+"""
+
+import hashlib
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import mrcfa
+from benchmarks.datasets import Clip, LabelledVideos, Labels, labelled_videos
+from mrcfa.bundle import Bundle
+from mrcfa.errors import MrcfaError
+from mrcfa.metrics import (
+    IGNORED,
+    ConfusionMatrix,
+    VideoConsistency,
+    mean_consistency,
+    pooled_consistency,
+)
+from mrcfa.segment import Segmenter, ahead, behind
+from mrcfa.sinks import refusals_told, replaced
+from mrcfa.sources import read_image
+from mrcfa.stream import Stream
+
+WINDOWS = (8, 16)
+"""The n of mVC_n."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """On what and how bundles are evaluated."""
+
+    root: Path
+    split: str = "val"
+    limit: int | None = None
+    """Take only this many videos."""
+    as_script: bool = False
+    """Compute mVC as VSPW's public script does: ignored pixels count, windows are pooled."""
+    cold_start: str = "stream"
+    """`single` answers frames 0–2 with the single-frame head, as the authors do."""
+
+
+@dataclass(frozen=True)
+class VideoScores:
+    """All that is kept of a video: its pixel counts and the scores of its windows, by n."""
+
+    frames: int
+    """How many frames have ground truth."""
+    counts: NDArray[np.int64]
+    windows: Mapping[int, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one bundle scored. Metrics that the data leaves undefined are NaN."""
+
+    bundle: str
+    backend: str
+    videos: int
+    frames: int
+    metrics: Mapping[str, float]
+    iou: Mapping[str, float]
+    """By class, for those that occur in the truth or in the prediction."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "metrics": _nulls(self.metrics), "iou": _nulls(self.iou)}
+
+
+def evaluate(
+    bundle: Path,
+    backend: str,
+    request: Request,
+    advance: Callable[..., None] = lambda **_: None,
+) -> Evaluation:
+    """Evaluate a bundle; `advance(total=…)` is called once, then `advance()` after every frame."""
+    opened = Bundle.open(bundle)
+    videos = labelled_videos(request.root, request.split, max(opened.config.references))
+    if videos.dataset is not opened.config.dataset:
+        raise MrcfaError(
+            f"{bundle} was exported for {opened.config.dataset.value}, but {request.root} is "
+            f"{videos.dataset.value}; evaluate it on its own dataset"
+        )
+    clips = videos.clips[: request.limit]
+    with _stream(bundle, backend, request.cold_start) as stream:
+        store = _store(opened, stream.backend, request)
+        advance(total=sum(len(clip.images) for clip in clips))
+        scores = []
+        for clip in clips:
+            kept = store / f"{_fingerprint(clip)}.npz"
+            if kept.is_file():
+                scores.append(_load(kept))
+                for _ in clip.images:
+                    advance()
+            else:
+                scores.append(score_video(stream, videos, clip, request.as_script, advance))
+                _save(scores[-1], kept)
+        return summary(str(bundle), stream.backend, stream.classes, scores, request.as_script)
+
+
+def forget(done: Evaluation, request: Request) -> None:
+    """Drop what was kept for resuming, once the result is out."""
+    shutil.rmtree(_store(Bundle.open(done.bundle), done.backend, request), ignore_errors=True)
+
+
+def score_video(
+    segmenter: Segmenter,
+    videos: LabelledVideos,
+    clip: Clip,
+    count_ignored: bool = False,
+    advance: Callable[[], None] = lambda: None,
+) -> VideoScores:
+    """Segment one video from its first frame on; it is read ahead, and scored behind."""
+    confusion = ConfusionMatrix(len(segmenter.classes))
+    consistency = VideoConsistency(WINDOWS, count_ignored)
+
+    def score(prediction: Labels, truth: Labels) -> None:
+        confusion.add(prediction, truth)
+        if videos.dense:
+            consistency.add(prediction, truth)
+
+    segmenter.reset()
+    with behind(score) as put:
+        for image, truth in ahead(_frames(videos, clip, len(segmenter.classes))):
+            prediction = segmenter(image)
+            if truth is not None:
+                put(prediction, truth)
+            advance()
+    windows = {length: consistency.windows(length) for length in WINDOWS}
+    return VideoScores(len(clip.masks), confusion.counts, windows)
+
+
+def summary(
+    bundle: str,
+    backend: str,
+    classes: Sequence[str],
+    videos: Sequence[VideoScores],
+    as_script: bool = False,
+) -> Evaluation:
+    """The metrics over all videos; mVC_n is the paper's mean, or pooled as by the script."""
+    confusion = ConfusionMatrix(len(classes))
+    for video in videos:
+        confusion.counts += video.counts
+    metrics = {
+        "mIoU": confusion.mean_iou,
+        "WIoU": confusion.weighted_iou,
+        "pixel_accuracy": confusion.pixel_accuracy,
+    }
+    for length in WINDOWS:
+        windows = [video.windows[length] for video in videos]
+        metrics[f"mVC{length}"] = (
+            pooled_consistency(windows, length) if as_script else mean_consistency(windows)
+        )
+    iou = {name: float(value) for name, value in zip(classes, confusion.iou, strict=True)}
+    iou = {name: value for name, value in iou.items() if not math.isnan(value)}
+    frames = sum(video.frames for video in videos)
+    return Evaluation(bundle, backend, len(videos), frames, metrics, iou)
+
+
+def report(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """For JSON; with two bundles, `difference` is how much the first is above the second."""
+    content: dict[str, Any] = {"evaluations": [each.to_json() for each in evaluations]}
+    if len(evaluations) == 2:
+        first, second = (each.metrics for each in evaluations)
+        content["difference"] = _nulls({name: first[name] - second[name] for name in first})
+    return content
+
+
+def table(evaluations: Sequence[Evaluation]) -> str:
+    """Metrics in percent, then the IoU of every class; two bundles also get their difference."""
+    first = evaluations[0]
+    names = list(dict.fromkeys(name for each in evaluations for name in each.iou))
+    blocks = (
+        [[each.metrics[name] for each in evaluations] for name in first.metrics],
+        [[each.iou.get(name, math.nan) for each in evaluations] for name in names],
+    )
+    rows = [["", *(each.bundle for each in evaluations)]]
+    rows += [["backend", *(each.backend for each in evaluations)]]
+    for labels, block in zip((first.metrics, names), blocks, strict=True):
+        rows += [
+            [label.replace("_", " "), *map(_percent, row)]
+            for label, row in zip(labels, block, strict=True)
+        ]
+    if len(evaluations) == 2:
+        changes = (f"{100 * (row[0] - row[1]):+.2f}" for block in blocks for row in block)
+        for row, change in zip(rows, ["difference", "", *changes], strict=True):
+            row.append(change.replace("+nan", "–"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.rjust, row[1:], widths[1:])) for row in rows]
+    lines = [f"{row[0]:{widths[0]}}  {line}" for row, line in zip(rows, lines, strict=True)]
+    lines.insert(2 + len(first.metrics), "IoU of each class")
+    return "\n".join([f"{first.videos} videos, {first.frames} annotated frames", *lines])
+
+
+def _stream(bundle: Path, backend: str, cold_start: str) -> Stream:
+    """Only the reference model has another cold start: the graphs do not hold that head."""
+    if cold_start == "stream":
+        return Stream(bundle, backend)
+    if backend not in ("auto", "eager"):
+        raise MrcfaError(f"--cold-start {cold_start} needs --backend eager, not {backend}")
+    return Stream(bundle, "eager", cold_start=cold_start)
+
+
+def _frames(
+    videos: LabelledVideos, clip: Clip, classes: int
+) -> Iterator[tuple[NDArray[np.uint8], Labels | None]]:
+    """Images, and their truth where there is one; a mask that does not fit is named."""
+    for path in clip.images:
+        image = read_image(path)
+        mask = clip.masks.get(path)
+        truth = None if mask is None else videos.truth(mask)
+        if truth is not None and truth.shape != image.shape[:2]:
+            sizes = (f"{height}×{width}" for height, width in (truth.shape, image.shape[:2]))
+            raise MrcfaError("the mask {} is {}, but its frame {}".format(mask, *sizes))
+        if truth is not None and truth[truth != IGNORED].max(initial=0) >= classes:
+            raise MrcfaError(f"the mask {mask} has labels beyond the bundle's {classes} classes")
+        yield image, truth
+
+
+def _store(bundle: Bundle, backend: str, request: Request) -> Path:
+    """Where finished videos are kept: a folder for exactly this bundle, backend and request."""
+    identity = repr(
+        (
+            mrcfa.__version__,
+            bundle.manifest.to_json(),
+            backend,
+            request.root.resolve(),
+            request.split,
+            request.as_script,
+            request.cold_start,
+        )
+    )
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "mrcfa" / "eval" / hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+def _fingerprint(clip: Clip) -> str:
+    """Changes when any file of the clip does."""
+    digest = hashlib.sha256(clip.name.encode())
+    for path in (*clip.images, *clip.masks.values()):
+        stat = path.stat()
+        digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _save(scores: VideoScores, path: Path) -> None:
+    arrays: dict[str, Any] = {"frames": scores.frames, "counts": scores.counts}
+    arrays |= {str(length): values for length, values in scores.windows.items()}
+    with refusals_told(str(path)), replaced(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def _load(path: Path) -> VideoScores:
+    with np.load(path) as kept:
+        windows = {length: kept[str(length)] for length in WINDOWS}
+        return VideoScores(int(kept["frames"]), kept["counts"], windows)
+
+
+def _percent(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.2f}"
+
+
+def _nulls(values: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON knows no NaN."""
+    return {name: None if math.isnan(value) else value for name, value in values.items()}

@@ -1,0 +1,74 @@
+"""Start-up time and peak memory of one contender, measured in a process of its own.
+
+    python -m benchmarks.footprint bundles/vspw-b1 "onnxruntime:cpu fp32" 2
+
+The benchmark itself loads everything at once; a user's process holds one backend, and no torch.
+"""
+
+from time import perf_counter
+
+_BEGAN = perf_counter()
+
+import json  # noqa: E402  the clock starts before any import
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+from dataclasses import asdict, dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+FRAMES = 3
+"""Enough for buffers to reach their size."""
+TIMEOUT_S = 600
+
+
+@dataclass(frozen=True)
+class Footprint:
+    start_s: float
+    """From before the first import to the first mask."""
+    peak_bytes: int | None
+    """The most memory that the process ever held; None where the system does not tell."""
+    device_bytes: int | None
+    """What the GPU's memory in use grew by; None without a GPU."""
+
+
+def footprint(bundle: Path, contender: str, threads: int) -> Footprint | None:
+    """None if the process fails, which the contender's row tells already."""
+    command = [sys.executable, "-m", "benchmarks.footprint", str(bundle), contender, str(threads)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return None
+    return Footprint(**json.loads(done.stdout)) if done.returncode == 0 else None
+
+
+def measure(bundle: Path, contender: str, threads: int) -> Footprint:
+    import numpy as np
+
+    from benchmarks.contenders import CHOICES, contenders
+    from benchmarks.environment import device_memory_used
+    from mrcfa.bundle import Bundle
+
+    opened = Bundle.open(bundle)
+    chosen = next(row for row in contenders(opened, CHOICES, threads) if row.name == contender)
+    before = device_memory_used() if chosen.device == "cuda" else None
+    image = np.zeros((*opened.manifest.frame, 3), np.uint8)  # black costs what any picture costs
+    backend = chosen.open()
+    _, state = backend.step(image, backend.start())
+    start_s = perf_counter() - _BEGAN
+    for _ in range(FRAMES - 1):
+        _, state = backend.step(image, state)
+    after = device_memory_used() if chosen.device == "cuda" else None
+    grown = None if before is None or after is None else after - before
+    return Footprint(start_s, _peak_bytes(), grown)
+
+
+def _peak_bytes() -> int | None:
+    """VmHWM, not ru_maxrss: the latter begins with what the parent held when it forked."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return None
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(measure(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))))

@@ -1,0 +1,119 @@
+"""How far a backend's answers are from the reference's: logits, masks, and both over time."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.clip import LOOP, Images, looped
+from mrcfa.backends import Arrays, Backend
+from mrcfa.checks import Check
+from mrcfa.metrics import ConfusionMatrix
+from mrcfa.parity import LIMITS, Parity
+
+MEAN_IOU = {"fp32": 0.99, "fp16": 0.94}
+"""NVIDIA gates its own FP16 SegFormer at 0.94."""
+WORST_IOU = {"fp32": 0.97, "fp16": 0.8}
+WORST_SHARE = 0.005
+"""Smaller classes are left out of the worst: one pixel of a dozen would decide."""
+MARKS = (10, 100, 1000)
+"""Frames at which errors are compared."""
+DRIFT = 1.1
+"""No mark's error may be above the first one's by more than a tenth."""
+NOISE = 0.1
+"""Errors below this share of what parity allows are not told apart."""
+
+Mask = NDArray[np.uint8]
+
+
+class Comparison:
+    """One backend against the reference on the same frames."""
+
+    def __init__(self, precision: str, classes: Sequence[str]) -> None:
+        self._precision, self._classes = precision, classes
+        self._parity = Parity(precision)
+        self._confusion = ConfusionMatrix(len(classes))
+
+    def add(self, outputs: Arrays, wanted: Arrays) -> None:
+        if "logits" in outputs:
+            self._parity.add_logits(outputs["logits"], wanted["logits"])
+        mask, wanted_mask = mask_of(outputs), mask_of(wanted)
+        self._parity.add_masks(mask, wanted_mask)
+        self._confusion.add(mask, wanted_mask)
+
+    @property
+    def checks(self) -> list[Check]:
+        iou = self._confusion.iou
+        counted = np.where(self._confusion.shares >= WORST_SHARE, iou, np.inf)
+        worst = int(counted.argmin())
+        name = self._classes[worst].replace("_", " ")
+        return [
+            *self._parity.checks,
+            Check("mean IoU of masks", self._confusion.mean_iou, ">=", MEAN_IOU[self._precision]),
+            Check(
+                f"IoU of the worst class ({name})",
+                float(counted[worst]),
+                ">=",
+                WORST_IOU[self._precision],
+            ),
+        ]
+
+
+def mask_of(outputs: Arrays) -> Mask:
+    """The mask, or the best class at each position of the logits' own grid."""
+    if "mask" in outputs:
+        return outputs["mask"]
+    return outputs["logits"].argmax(axis=0).astype(np.uint8)
+
+
+def marks(depth: int, last: int) -> list[int]:
+    """The marks up to frame `last` at which all references, up to `depth` frames back, are real."""
+    return [mark for mark in MARKS if depth <= mark <= last]
+
+
+def expected(reference: Backend, images: Images, depth: int) -> Arrays:
+    """What is right at every mark: the answer of a stream that is only as old as the memory.
+
+    The model looks `depth` frames back and no further, so nothing older can matter, and the
+    marks of a looped clip show the same pictures.
+    """
+    state = reference.start()
+    for number in range(MARKS[0] - depth, MARKS[0] + 1):
+        outputs, state = reference.step(images[number % LOOP], state)
+    return outputs
+
+
+def drift(
+    backend: Backend,
+    wanted: Arrays,
+    images: Images,
+    marks: Sequence[int],
+    show: Callable[[float], None],
+) -> dict[int, float]:
+    """The error at each mark of one long stream: state that degrades would let it grow."""
+    errors = {}
+    state = backend.start()
+    for number, image in enumerate(looped(images[:LOOP], marks[-1] + 1)):
+        outputs, state = backend.step(image, state)
+        if number in marks:
+            errors[number] = error(outputs, wanted)
+        show(number / marks[-1])
+    return errors
+
+
+def error(outputs: Arrays, wanted: Arrays) -> float:
+    """Of logits the largest error as a share of their range; of masks the share that differs."""
+    if "logits" in outputs:
+        found = outputs["logits"].astype(np.float32)
+        return float(np.abs(found - wanted["logits"]).max() / np.ptp(wanted["logits"]))
+    return float((outputs["mask"] != wanted["mask"]).mean())
+
+
+def drift_checks(errors: Mapping[int, float], precision: str, output: str) -> list[Check]:
+    """Every later mark against the first."""
+    limits = LIMITS[precision]
+    allowed = limits["worst"] if output == "logits" else 1 - limits["agreement"]
+    what = "largest logit error / range" if output == "logits" else "pixels that differ"
+    first, *later = errors
+    limit = max(DRIFT * errors[first], NOISE * allowed)
+    return [Check(f"{what} at frame {mark}", errors[mark], "<=", limit) for mark in later]

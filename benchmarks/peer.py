@@ -1,0 +1,59 @@
+"""The peer in the same runtime: what a user has who deploys single-frame SegFormer instead."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import onnxruntime as ort
+
+import mrcfa
+from mrcfa.backends import Arrays, Backend, Image, Unfit
+from mrcfa.backends.onnxruntime import PROVIDERS
+from mrcfa.bundle import WEIGHTS, Bundle
+from mrcfa.errors import MrcfaError
+from mrcfa.extras import load
+
+
+class Peer(Backend):
+    """One graph without state. It answers a question of speed alone: its masks are its own."""
+
+    def __init__(self, bundle: Bundle, provider: str, precision: str, threads: int) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        path = peer_file(bundle, precision)
+        if not path.is_file():
+            load("benchmarks.segformer").write_segformer(bundle, precision, path)
+        wanted = PROVIDERS[provider]
+        try:
+            self._session = ort.InferenceSession(str(path), options, providers=[wanted])
+        except Exception as error:  # ONNX Runtime raises a family of unrelated types
+            raise MrcfaError(f"ONNX Runtime cannot load {path}: {error}") from None
+        if self._session.get_providers()[0] != wanted:
+            raise Unfit(f"ONNX Runtime cannot use its {wanted} here")
+        self._output = bundle.manifest.output
+        self.name = f"{peer_name(bundle)} in onnxruntime ({provider.upper()}, {precision})"
+
+    def start(self) -> None:
+        return None
+
+    def encode(self, image: Image) -> Image:
+        return image
+
+    def decode(self, features: Image, state: None) -> tuple[Arrays, None]:
+        (answer,) = self._session.run([self._output], {"image": features[None]})
+        return {self._output: answer[0]}, None
+
+
+def peer_name(bundle: Bundle) -> str:
+    return f"segformer-{bundle.config.backbone.value}"
+
+
+def peer_file(bundle: Bundle, precision: str) -> Path:
+    """Where the peer's graph is kept: not in the bundle, which holds nothing but MRCFA."""
+    manifest = bundle.manifest
+    weights = manifest.files[WEIGHTS]["sha256"]
+    identity = repr((mrcfa.__version__, manifest.config, manifest.frame, manifest.output, weights))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "mrcfa" / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return folder / f"{peer_name(bundle)}.{precision}.onnx"

@@ -1,0 +1,177 @@
+"""The report's plots as inline SVG whose colours are the page's, light or dark."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from benchmarks.cost import GpuModel, intensity
+from benchmarks.result import Row
+from mrcfa.bundle import Cost
+
+WIDTH = 5.6
+"""Inches of 72 units: narrow enough that 12-unit letters are legible on a phone."""
+
+# Matplotlib draws with these stand-ins for variables of the page's style sheet: --ink, --s0, ….
+INK, LINE = "#010101", "#020202"
+SERIES = tuple(f"#0301{number:02x}" for number in range(8))
+_VARIABLES = {INK: "--ink", LINE: "--line"} | {
+    colour: f"--s{number}" for number, colour in enumerate(SERIES)
+}
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 12,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": LINE,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 11,
+}
+
+
+def latency_distribution(rows: Sequence[Row]) -> str:
+    """A box from the first to the third quartile, and every frame as a dot."""
+    with _plot("Latency of every frame, by backend", 1.1 + 0.5 * len(rows)) as (axes, done):
+        jitter = np.random.default_rng(0)
+        for height, row in enumerate(reversed(rows)):
+            colour = SERIES[(len(rows) - 1 - height) % len(SERIES)]
+            times = _speed(row).seconds * 1e3
+            axes.scatter(
+                times,
+                height + jitter.uniform(-0.14, 0.14, len(times)),
+                s=9,
+                color=colour,
+                alpha=0.55,
+                linewidths=0,
+            )
+            axes.boxplot(
+                times,
+                positions=[height],
+                orientation="horizontal",
+                widths=0.5,
+                showfliers=False,
+                boxprops={"color": colour},
+                whiskerprops={"color": colour},
+                capprops={"color": colour},
+                medianprops={"color": colour, "linewidth": 2.5},
+            )
+        axes.set_yticks(range(len(rows)), [_short(row.name) for row in reversed(rows)])
+        axes.grid(axis="y", visible=False)
+        _log_ms(axes, "x")
+    return done()
+
+
+def timeline(rows: Sequence[Row], warmup: int) -> str:
+    with _plot("Latency over time", 4) as (axes, done):
+        for number, row in enumerate(rows):
+            times = _speed(row).seconds * 1e3
+            frames = warmup + np.arange(len(times))
+            colour = SERIES[number % len(SERIES)]
+            axes.plot(frames, times, color=colour, linewidth=1.4, label=row.name)
+        axes.set_xlabel("frame")
+        _log_ms(axes, "y")
+        axes.figure.legend(loc="outside lower center", ncols=1)
+    return done()
+
+
+def stage_breakdown(rows: Sequence[Row]) -> str:
+    """The median of each part; what cannot be divided is one bar."""
+    speeds = [_speed(row) for row in rows]
+    shares = {
+        part: np.array([speed.part_ms(part) if part in speed.parts else 0.0 for speed in speeds])
+        for part in dict.fromkeys(part for speed in speeds for part in speed.parts)
+    }
+    shares["undivided"] = np.array([0.0 if s.parts else s.percentile_ms(50) for s in speeds])
+    with _plot("Where the time of a frame goes", 1.3 + 0.45 * len(rows)) as (axes, done):
+        heights = np.arange(len(rows))[::-1]
+        left = np.zeros(len(rows))
+        for number, (part, widths) in enumerate(shares.items()):
+            colour = SERIES[-1] if part == "undivided" else SERIES[number]
+            axes.barh(heights, widths, 0.6, left, color=colour, label=part)
+            left += widths
+        axes.set_yticks(heights, [_short(row.name) for row in rows])
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("ms")
+        axes.figure.legend(loc="outside lower center", ncols=3)
+    return done()
+
+
+def roofline(costs: Sequence[Cost], gpu: GpuModel) -> str:
+    """Every stage's arithmetic intensity under the roof of one GPU: a bound, no measurement."""
+    stages = [cost for cost in costs if cost.multiply_adds]
+    with _plot(f"Roofline of {gpu.name} (a bound)", 3.4) as (axes, done):
+        ridge = gpu.tflops * 1e3 / gpu.gb_per_s
+        xs = np.geomspace(min(1, *map(intensity, stages)), 4 * max(ridge, *map(intensity, stages)))
+        axes.loglog(xs, np.minimum(gpu.tflops, xs * gpu.gb_per_s / 1e3), color=INK, linewidth=1.6)
+        largest = max(cost.multiply_adds for cost in stages)
+        for number, graph in enumerate(dict.fromkeys(cost.graph for cost in stages)):
+            own = [cost for cost in stages if cost.graph == graph]
+            x = np.array([intensity(cost) for cost in own])
+            axes.scatter(
+                x,
+                np.minimum(gpu.tflops, x * gpu.gb_per_s / 1e3),
+                s=[20 + 160 * cost.multiply_adds / largest for cost in own],
+                color=SERIES[number],
+                alpha=0.75,
+                linewidths=0,
+                label=f"stages of the {graph}",
+                zorder=3,
+            )
+        axes.set_xlabel("FLOP per byte moved (larger dot: more work)")
+        axes.set_ylabel("TFLOP/s at most")
+        axes.legend(loc="lower right")
+    return done()
+
+
+@contextmanager
+def _plot(title: str, height: float) -> Iterator[tuple[Any, Callable[[], str]]]:
+    """Axes to draw on, and a call that gives the SVG once the block has ended."""
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": title}):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        axes = figure.add_subplot()
+        text = StringIO()
+        yield axes, lambda: _themed(text.getvalue(), title)
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+
+
+def _themed(svg: str, title: str) -> str:
+    """Only the element itself, scalable, with variables for colours."""
+    svg = svg[svg.index("<svg") :]
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
+
+
+def _speed(row: Row) -> Any:
+    return row.speed
+
+
+def _short(name: str) -> str:
+    """Two lines where one would leave no room for the plot."""
+    return name.replace(" ", "\n", 1)
+
+
+def _log_ms(axes: Any, which: str) -> None:
+    """A logarithmic axis with plain numbers: 200, not 2×10²."""
+    getattr(axes, f"set_{which}scale")("log")
+    getattr(axes, f"set_{which}label")("ms")
+    axis = getattr(axes, f"{which}axis")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

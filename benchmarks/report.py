@@ -1,0 +1,276 @@
+"""The benchmark's report: one HTML file that needs nothing else, to be read, sent and printed."""
+
+from collections.abc import Collection, Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from benchmarks.cost import (
+    GPUS,
+    PAPER_FPS,
+    PAPER_GPU,
+    GpuModel,
+    ceilings,
+    intensity,
+    known_gpu,
+    totals,
+)
+from benchmarks.plots import latency_distribution, roofline, stage_breakdown, timeline
+from benchmarks.result import Outcome, Result
+from benchmarks.strip import difference_picture, frame_picture, mask_picture
+from benchmarks.table import COLUMNS, NOTHING, boundary, cells, notes
+from mrcfa.bundle import Cost
+from mrcfa.sinks import refusals_told, replaced
+
+_SIGNS = {"<=": "≤", ">=": "≥"}
+_LOOKS = {"passed": "passed", "FAILED": "failed", "stopped": "failed", NOTHING: "nothing"}
+
+
+def write_report(result: Result, path: Path) -> None:
+    with refusals_told(str(path)), replaced(path) as part:
+        part.write_text(report(result), encoding="utf-8")
+
+
+def report(result: Result) -> str:
+    """The whole page."""
+    template = files("benchmarks").joinpath("report.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        bundle=escape(str(result.bundle.path)),
+        boundary=escape(boundary(result)),
+        status=result.status,
+        headline=escape(result.headline),
+        caution=_caution(result),
+        backends=_backends(result),
+        notes=_list(notes(result)),
+        speed_plots=_speed_plots(result),
+        parts=_parts(result),
+        checks=_checks(result),
+        drift=_drift(result),
+        strip=_strip(result),
+        cost=_cost(result),
+        environment="".join(
+            f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>"
+            for name, value in result.environment.items()
+        ),
+    )
+
+
+def _caution(result: Result) -> str:
+    if not result.bundle.manifest.weights["random"]:
+        return ""
+    text = "The weights are random: masks mean nothing, while parity and speed are real."
+    return f'<p class="note">{text}</p>'
+
+
+def _backends(result: Result) -> str:
+    idle = [row.name for row in result.rows if row.outcome is not Outcome.RAN]
+    return _table(COLUMNS, [cells(result, row) for row in result.rows], idle)
+
+
+def _speed_plots(result: Result) -> str:
+    timed = [row for row in result.rows if row.speed is not None]
+    if not timed:
+        return "<p>Nothing ran, so there is nothing to plot.</p>"
+    return "".join(
+        (
+            _figure(
+                "Latency",
+                latency_distribution(timed),
+                "Every frame as a dot, quartiles as a box. From a frame in host memory to its "
+                f"{result.bundle.manifest.output} in host memory.",
+            ),
+            _figure(
+                "Latency over time",
+                timeline(timed, result.request.warmup),
+                "Backends take turns at every frame, so a slow moment shows in all of them.",
+            ),
+            _figure(
+                "Parts of a frame",
+                stage_breakdown(timed),
+                "Medians. The clip model and the peer have no parts that could be told apart.",
+            ),
+        )
+    )
+
+
+def _parts(result: Result) -> str:
+    divided = {row.name: row.speed for row in result.rows if row.speed and row.speed.parts}
+    if not divided:
+        return ""
+    parts = list(dict.fromkeys(part for speed in divided.values() for part in speed.parts))
+    rows = [
+        [
+            name,
+            *(f"{speed.part_ms(part):.1f}" if part in speed.parts else NOTHING for part in parts),
+        ]
+        for name, speed in divided.items()
+    ]
+    return f"<h3>Parts</h3>{_table(['backend', *(f'{part} ms' for part in parts)], rows)}"
+
+
+def _checks(result: Result) -> str:
+    rows = [
+        [
+            row.name,
+            check.name,
+            f"{check.value:.4g}",
+            f"{_SIGNS[check.operator]} {check.threshold:.4g}",
+            "passed" if check.passed else "FAILED",
+        ]
+        for row in result.rows
+        for check in row.checks
+    ]
+    if not rows:
+        return "<p>Nothing was compared.</p>"
+    return _table(("backend", "figure", "value", "limit", "verdict"), rows)
+
+
+def _drift(result: Result) -> str:
+    followed = [row for row in result.rows if row.drift]
+    if not followed:
+        return ""
+    stops = list(followed[0].drift)
+    rows = [[row.name, *(f"{row.drift[mark]:.3g}" for mark in stops)] for row in followed]
+    what = "Share of pixels that differ"
+    if result.bundle.manifest.output == "logits":
+        what = "Largest logit error as a share of the range"
+    columns = ["backend", *(f"frame {mark}" for mark in stops)]
+    return (
+        f"<h3>Drift</h3>{_table(columns, rows)}"
+        f'<p class="note">{what}, in one stream that shows the same pictures before each of these '
+        "frames: a state that gathered error would let it grow.</p>"
+    )
+
+
+def _strip(result: Result) -> str:
+    palette = np.array(result.bundle.manifest.palette, np.uint8)
+    blocks = []
+    for number, image in result.pictures.items():
+        pictures = [_picture(frame_picture(image), f"frame {number}")]
+        wanted = result.wanted.get(number)
+        if wanted is not None:
+            pictures.append(_picture(mask_picture(wanted, palette), "eager"))
+        for row in result.rows:
+            if row.contender.compared and wanted is not None and number in row.masks:
+                mask = row.masks[number]
+                pictures.append(
+                    _picture(
+                        mask_picture(mask, palette),
+                        f"{row.name}: {(mask != wanted).mean():.3%} differ",
+                        difference_picture(mask, wanted),
+                    )
+                )
+        blocks.append(f'<div class="strip">{"".join(pictures)}</div>')
+    return "".join(blocks)
+
+
+def _cost(result: Result) -> str:
+    costs, precision = result.bundle.manifest.cost, list(result.bundle.manifest.graphs)[-1]
+    gpu = _here(result) or GPUS[0]
+    rows = [_cost_row(cost, gpu) for cost in costs]
+    rows.append(_total_row(costs, gpu))
+    bounds = ceilings(result.bundle)
+    parts = [
+        f'<p class="note">Read off the {precision} graphs: multiply-adds of convolutions and '
+        "matrix products, and what every operator reads and writes. Times are the roofline of "
+        f"{escape(gpu.name)}, no measurements.</p>",
+        _table(
+            ("stage", "G multiply-adds", "MB moved", "FLOP/byte", "ms at best", "bound by"), rows
+        ),
+    ]
+    if bounds:
+        columns = ("GPU", "TFLOP/s", "GB/s", "FPS, nothing fused", "FPS, ceiling")
+        rows = [
+            [
+                each.gpu.name,
+                f"{each.gpu.tflops:g}",
+                f"{each.gpu.gb_per_s:g}",
+                f"{each.unfused_fps:.0f}",
+                f"{each.fps:.0f}",
+            ]
+            for each in bounds
+        ]
+        parts.append(
+            "<h3>What GPUs could do at best</h3>"
+            f'<div class="pair"><div>{_table(columns, rows)}'
+            '<p class="note">Bounds from published peaks, not measurements. “Nothing fused”: every '
+            "operator reads and writes memory. “Ceiling”: only weights, frames and state do. "
+            f"The paper reports {PAPER_FPS} FPS for MiT-B1 at 480×853 on a {PAPER_GPU}.</p></div>"
+            f"{_roofline(costs, gpu)}</div>"
+        )
+    return "".join(parts)
+
+
+def _roofline(costs: Sequence[Cost], gpu: GpuModel) -> str:
+    return _figure(
+        f"Roofline of {gpu.name}",
+        roofline(costs, gpu),
+        "A bound, no measurement: each dot is a stage, as high as the roof lets it be.",
+    )
+
+
+def _cost_row(cost: Cost, gpu: GpuModel) -> list[str]:
+    seconds = gpu.seconds(cost.multiply_adds, cost.bytes_moved)
+    name = f"{cost.graph}: {cost.stage.removeprefix(f'{cost.graph}/')}"
+    return [name, *_figures(cost, seconds), gpu.bound(cost)]
+
+
+def _total_row(costs: Sequence[Cost], gpu: GpuModel) -> list[str]:
+    """Stages follow each other, so their times add up."""
+    seconds = sum(gpu.seconds(cost.multiply_adds, cost.bytes_moved) for cost in costs)
+    return ["total", *_figures(totals(costs), seconds), NOTHING]
+
+
+def _figures(cost: Cost, seconds: float) -> list[str]:
+    return [
+        f"{cost.multiply_adds / 1e9:.2f}",
+        f"{cost.bytes_moved / 1e6:.1f}",
+        f"{intensity(cost):.1f}",
+        f"{seconds * 1e3:.3f}",
+    ]
+
+
+def _here(result: Result) -> GpuModel | None:
+    """The GPU of this machine, if its peaks are known."""
+    found = result.environment
+    return known_gpu(found.get("board", "")) or known_gpu(found.get("GPU name", ""))
+
+
+def _picture(uri: str, caption: str, *below: str) -> str:
+    images = "".join(f'<img src="{each}" alt="{escape(caption)}">' for each in (uri, *below))
+    return f"<figure>{images}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _figure(title: str, svg: str, caption: str) -> str:
+    return (
+        f"<figure><strong>{escape(title)}</strong>{svg}"
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], idle: Collection[str] = ()
+) -> str:
+    """Rows under column heads; on a narrow page each row becomes a card that names its columns."""
+    head = "".join(f'<th class="{_look(column)}">{escape(column)}</th>' for column in columns)
+    body = []
+    for name, *texts in rows:
+        texts_html = "".join(
+            f'<td data-label="{escape(column)}" class="{_look(column, text)}">{escape(text)}</td>'
+            for column, text in zip(columns[1:], texts, strict=True)
+        )
+        kind = "idle" if name in idle else ""
+        body.append(f'<tr class="{kind}"><th>{escape(name)}</th>{texts_html}</tr>')
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _look(column: str, text: str = "") -> str:
+    return _LOOKS.get(text, "left" if column == "figure" else "")
+
+
+def _list(sentences: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{items}</ul>" if items else ""

@@ -1,0 +1,202 @@
+"""What a benchmark found: a row for each contender, ratios between them, and one verdict."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contenders import BACKENDS, Contender, Role
+from benchmarks.footprint import Footprint
+from benchmarks.parity import Mask
+from benchmarks.speed import Ratio, Speed, ratio
+from mrcfa.bundle import MANIFEST, Bundle, sha256
+from mrcfa.checks import Check
+from mrcfa.errors import named
+from mrcfa.sinks import refusals_told, replaced
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured."""
+
+    backends: Sequence[str] = BACKENDS
+    frames: int = 30
+    warmup: int = 10
+    """Frames before the clock runs; at least as many as the farthest reference lies back."""
+    drift: int = 100
+    """The frame up to which streams are followed for errors that grow; 0 for none."""
+    video: Path | None = None
+    threads: int = 0
+    """0 for all cores."""
+    peer: bool = True
+
+
+class Outcome(str, Enum):
+    RAN = "ran"
+    NOT_RUN = "not run"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Row:
+    """All that was found out about one contender."""
+
+    contender: Contender
+    outcome: Outcome = Outcome.RAN
+    reason: str = ""
+    """Why it did not run, or stopped."""
+    speed: Speed | None = None
+    checks: tuple[Check, ...] = ()
+    drift: Mapping[int, float] = field(default_factory=dict)
+    footprint: Footprint | None = None
+    masks: Mapping[int, Mask] = field(default_factory=dict)
+    """Of the pictured frames."""
+
+    @property
+    def name(self) -> str:
+        return self.contender.name
+
+    @property
+    def failure(self) -> str:
+        """What went wrong, in short."""
+        return self.reason or named(check.name for check in self.checks if not check.passed)
+
+    @property
+    def verdict(self) -> str:
+        """`passed`, `FAILED`, or why there is nothing to pass."""
+        if self.outcome is not Outcome.RAN:
+            return self.outcome.value
+        if self.checks:
+            return "passed" if all(check.passed for check in self.checks) else "FAILED"
+        return {Role.REFERENCE: "reference", Role.PEER: "another model"}.get(
+            self.contender.role, "not checked"
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    bundle: Bundle
+    request: Request
+    rows: tuple[Row, ...]
+    environment: Mapping[str, str]
+    pictures: Mapping[int, Mask]
+    """The pictured frames, (h, w, 3)."""
+    wanted: Mapping[int, Mask]
+    """The reference's masks of them."""
+    unchecked: str
+    """Why nothing could be compared with the reference, if so."""
+
+    @property
+    def passed(self) -> bool:
+        """Something ran, nothing broke off, and no check failed. What did not run is no pass."""
+        ran = any(row.outcome is Outcome.RAN for row in self.rows)
+        sound = all(
+            row.outcome is not Outcome.STOPPED and row.verdict != "FAILED" for row in self.rows
+        )
+        return ran and sound
+
+    @property
+    def status(self) -> str:
+        """`passed`, `failed`, or nothing where nothing was compared."""
+        if not self.passed:
+            return "failed"
+        return "passed" if any(row.checks for row in self.rows) else ""
+
+    @property
+    def headline(self) -> str:
+        """The whole result in a sentence or two."""
+        bad = [row for row in self.rows if row.verdict in ("FAILED", Outcome.STOPPED.value)]
+        checked = [row for row in self.rows if row.checks]
+        idle = sum(row.outcome is Outcome.NOT_RUN for row in self.rows)
+        if bad:
+            text = f"FAILED: {named(f'{row.name} ({row.failure})' for row in bad)}."
+        elif checked:
+            names = named(row.name for row in checked)
+            text = f"Passed: {names} compute what the reference computes.{self._fastest(checked)}"
+        else:
+            text = "Nothing was compared with the reference."
+        return text + (f" {idle} of {len(self.rows)} rows did not run." if idle else "")
+
+    def faster_than_clip(self, row: Row) -> Ratio | None:
+        """How many times as fast as the paper's model."""
+        return self._ratio(self._fellow(row, Role.CLIP), row)
+
+    def time_of_peer(self, row: Row) -> Ratio | None:
+        """Time as a share of the peer's on the same device."""
+        return self._ratio(row, self._fellow(row, Role.PEER))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Lines: the run, every frame of every backend, every row."""
+        run = {
+            "kind": "run",
+            "bundle": str(self.bundle.path),
+            "manifest_sha256": sha256(self.bundle.path / MANIFEST),
+            "request": {**asdict(self.request), "video": str(self.request.video or "synthetic")},
+            "environment": dict(self.environment),
+            "passed": self.passed,
+        }
+        return [run, *self._frame_lines(), *(self._row_line(row) for row in self.rows)]
+
+    def _fastest(self, rows: Sequence[Row]) -> str:
+        row = min(rows, key=lambda row: row.speed.percentile_ms(50) if row.speed else math.inf)
+        clip, peer = self.faster_than_clip(row), self.time_of_peer(row)
+        text = f" The fastest, {row.name}, makes {row.speed.fps:.1f} FPS" if row.speed else ""
+        text += f", {clip} times as fast as the paper's model on clips" if clip else ""
+        text += f", in {peer} of the time of single-frame SegFormer" if peer else ""
+        return text + "."
+
+    def _fellow(self, row: Row, role: Role) -> Row | None:
+        found = [each for each in self.rows if each.contender.role is role and each.speed]
+        same = [each for each in found if each.contender.device == row.contender.device]
+        return next(iter(same if role is Role.PEER else found), None)
+
+    def _ratio(self, above: Row | None, below: Row | None) -> Ratio | None:
+        if above is below or above is None or below is None:
+            return None
+        if above.speed is None or below.speed is None:
+            return None
+        return ratio(above.speed.seconds, below.speed.seconds)
+
+    def _frame_lines(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "kind": "frame",
+                "row": row.name,
+                "frame": self.request.warmup + number,
+                "ms": seconds * 1e3,
+                **{f"{part}_ms": values[number] * 1e3 for part, values in row.speed.parts.items()},
+            }
+            for row in self.rows
+            if row.speed is not None
+            for number, seconds in enumerate(row.speed.seconds)
+        ]
+
+    def _row_line(self, row: Row) -> dict[str, Any]:
+        clip, peer = self.faster_than_clip(row), self.time_of_peer(row)
+        return {
+            "kind": "row",
+            "row": row.name,
+            "outcome": row.outcome.value,
+            "reason": row.reason,
+            "verdict": row.verdict,
+            "speed": row.speed.to_json() if row.speed else None,
+            "times_as_fast_as_eager_clip": asdict(clip) if clip else None,
+            "time_over_peer": asdict(peer) if peer else None,
+            "checks": [{**check.to_json(), "value": _finite(check.value)} for check in row.checks],
+            "drift": {str(mark): _finite(error) for mark, error in row.drift.items()},
+            "footprint": asdict(row.footprint) if row.footprint else None,
+        }
+
+
+def write_json(result: Result, path: Path) -> None:
+    """JSON lines: the run, every frame of every backend, every row."""
+    with refusals_told(str(path)), replaced(path) as part, part.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in result.to_json())
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows neither NaN nor infinity."""
+    return value if math.isfinite(value) else None

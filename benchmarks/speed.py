@@ -1,0 +1,97 @@
+"""How long a backend takes from a frame in host memory to its mask in host memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter, sleep
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.backends import Arrays, Backend, Image
+
+REST_S = 0.02
+"""A pause before each measurement. The runtimes' threads spin for a while after their last work,
+and would take the cores from whoever comes next."""
+RESAMPLES = 2000
+
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The measured frames of one backend, in order."""
+
+    seconds: Seconds
+    parts: Mapping[str, Seconds]
+    """What of it the encoder took, the decoder and, on a GPU, the copies."""
+
+    def percentile_ms(self, percent: float) -> float:
+        return float(np.percentile(self.seconds, percent)) * 1e3
+
+    @property
+    def mean_ms(self) -> float:
+        return float(self.seconds.mean()) * 1e3
+
+    @property
+    def fps(self) -> float:
+        return float(1 / self.seconds.mean())
+
+    def part_ms(self, part: str) -> float:
+        return float(np.median(self.parts[part])) * 1e3
+
+    def to_json(self) -> dict[str, float]:
+        found = {f"p{percent}_ms": self.percentile_ms(percent) for percent in (50, 90, 99)}
+        found |= {"mean_ms": self.mean_ms, "fps": self.fps}
+        return found | {f"{part}_ms": self.part_ms(part) for part in self.parts}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of medians and the interval that holds it with 95 % confidence."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f}–{self.high:.2f})"
+
+
+def ratio(above: Seconds, below: Seconds) -> Ratio:
+    """median(above) / median(below), with an interval by bootstrap over rounds.
+
+    Both were measured in the same rounds, so a round is drawn for both at once: what slowed the
+    whole machine down then does not widen the interval.
+    """
+    rounds = np.random.default_rng(0).integers(len(above), size=(RESAMPLES, len(above)))
+    drawn = np.median(above[rounds], axis=1) / np.median(below[rounds], axis=1)
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return Ratio(float(np.median(above) / np.median(below)), float(low), float(high))
+
+
+class Stopwatch:
+    """One backend's stream, a frame at a time, so that those of several can take turns."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._state: Any = backend.start()
+        self._seconds: list[float] = []
+        self._parts: list[dict[str, float]] = []
+
+    def step(self, image: Image) -> Arrays:
+        sleep(REST_S)
+        began = perf_counter()
+        outputs, self._state, parts = self._backend.timed_step(image, self._state)
+        self._seconds.append(perf_counter() - began)
+        self._parts.append(parts)
+        return outputs
+
+    def speed(self, warmup: int, in_parts: bool) -> Speed:
+        """What was measured after the first frames."""
+        timed = self._parts[warmup:]
+        names = timed[0] if in_parts else ()
+        return Speed(
+            np.array(self._seconds[warmup:]),
+            {name: np.array([parts[name] for parts in timed]) for name in names},
+        )

@@ -1,0 +1,79 @@
+"""A result as rows of text: for the terminal, the README and the report alike."""
+
+from typing import TYPE_CHECKING
+
+from benchmarks.result import Result, Row
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+COLUMNS = (
+    "backend",
+    "p50 ms",
+    "p90 ms",
+    "p99 ms",
+    "mean ms",
+    "FPS",
+    "× eager-clip",
+    "time / peer",
+    "parity",
+    "memory MB",
+    "start s",
+)
+NOTHING = "–"
+WIDTH = 160
+"""Columns of text, in which no cell needs a second line."""
+
+
+def cells(result: Result, row: Row) -> list[str]:
+    """One text for each of `COLUMNS`."""
+    speed, foot = row.speed, row.footprint
+    memory = f"{foot.peak_bytes / 1e6:.0f}" if foot and foot.peak_bytes else NOTHING
+    if foot and foot.device_bytes is not None:
+        memory += f" + {foot.device_bytes / 1e6:.0f} GPU"
+    return [
+        row.name,
+        *(f"{speed.percentile_ms(p):.1f}" if speed else NOTHING for p in (50, 90, 99)),
+        f"{speed.mean_ms:.1f}" if speed else NOTHING,
+        f"{speed.fps:.2f}" if speed else NOTHING,
+        str(result.faster_than_clip(row) or NOTHING),
+        str(result.time_of_peer(row) or NOTHING),
+        row.verdict,
+        memory,
+        f"{foot.start_s:.1f}" if foot else NOTHING,
+    ]
+
+
+def notes(result: Result) -> list[str]:
+    """Sentences that belong under the table: what did not run, and what failed."""
+    found = [f"{row.name} {row.outcome.value}: {row.reason}" for row in result.rows if row.reason]
+    found += [
+        f"{row.name}: {check}" for row in result.rows for check in row.checks if not check.passed
+    ]
+    if result.unchecked:
+        found.append(f"parity was not checked: {result.unchecked}")
+    return found
+
+
+def boundary(result: Result) -> str:
+    """What was measured, on what: a figure never stands without it."""
+    config, manifest, request = result.bundle.config, result.bundle.manifest, result.request
+    size = "×".join(map(str, manifest.frame))
+    return (
+        f"MRCFA {config.backbone.value}, {config.dataset.value}, frames of {size}, uint8 frame in "
+        f"to {manifest.output} out; {request.frames} frames after {request.warmup}; "
+        f"{result.environment['processor']}, threads: {request.threads}"
+    )
+
+
+def rich_table(result: Result) -> "Table":
+    """In Markdown's shape, so that it can be pasted as it is."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.MARKDOWN)
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in ("backend", "parity") else "right")
+    for row in result.rows:
+        table.add_row(*cells(result, row))
+    return table

@@ -1,0 +1,302 @@
+"""`mrcfa build`: a bundle's ONNX graphs -> TensorRT engines, in the same bundle.
+
+One builder for both flavours: precision lives in the ONNX, so the network is strongly typed and all
+that differs is how a target is named, which `Target` and two lines here know.
+"""
+
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from engines.layers import Layer, layers
+from engines.progress import Progress, interruptible, monitor
+from engines.target import Target
+from mrcfa.bundle import Bundle, Engine
+from mrcfa.config import Config
+from mrcfa.errors import MrcfaError, named
+from mrcfa.extras import load
+from mrcfa.flavours import (
+    PLUGIN_NAME,
+    WARNING,
+    Flavour,
+    check_parser_takes_plugins,
+    complaint,
+    heard,
+    load_plugin,
+    logger,
+)
+
+PARTS = ("encoder", "decoder")
+PLUGIN_USES = ("auto", "never", "always")
+TOPK_LIMIT = 3840
+"""TensorRT's largest K for TopK; to keep more tokens takes the plugin."""
+HIGHEST_LEVEL = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `mrcfa build` may be told beyond the target."""
+
+    precision: str = "fp16"
+    plugin: str = "auto"
+    plugin_library: Path | None = None
+    timing_cache: Path | None = None
+    workspace_mb: int | None = None
+    optimization_level: int | None = None
+    version_compatible: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One compiled graph."""
+
+    content: bytes
+    layers: list[Layer]
+    plugin: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Built:
+    bundle: Bundle
+    engine: Engine
+    plans: Mapping[str, Plan]
+
+
+def build_engines(
+    path: str | Path,
+    target: Target,
+    options: Options,
+    progress: Progress = lambda what, share: None,
+) -> Built:
+    """Compile both graphs and add them to the bundle, or leave it as it was."""
+    bundle = Bundle.open(path)
+    _check_options(target, options)
+    graphs = {part: bundle.graph(options.precision, part) for part in PARTS}
+    plugin = _takes_plugin(bundle.config, options.plugin)
+    _check_writable(bundle.path)
+    compiler = _Compiler(target, options)
+    if plugin:
+        load_plugin(target.trt, options.plugin_library)
+        check_parser_takes_plugins(target.trt)
+    plans = {
+        part: compiler.plan(part, bundle.file(graph.file), plugin and part == "decoder", progress)
+        for part, graph in graphs.items()
+    }
+    engine, contents = _packed(plans, target, options)
+    current = _current(bundle, (graph.file for graph in graphs.values()))
+    built = Built(current.with_engine(engine, contents), engine, plans)
+    compiler.save_timing_cache()
+    return built
+
+
+def _check_options(target: Target, options: Options) -> None:
+    """Refuse what cannot work before minutes are spent on it."""
+    if options.plugin not in PLUGIN_USES:
+        raise MrcfaError(f"unknown --plugin {options.plugin!r}; choose one of {named(PLUGIN_USES)}")
+    level = options.optimization_level
+    if level is not None and not 0 <= level <= HIGHEST_LEVEL:
+        raise MrcfaError(f"optimization level {level} is not between 0 and {HIGHEST_LEVEL}")
+    if options.workspace_mb is not None and options.workspace_mb < 1:
+        raise MrcfaError(f"a workspace of {options.workspace_mb} MB is none; give at least 1")
+    if target.flavour is not Flavour.RTX:
+        return
+    if options.precision == "fp32" and 75 in target.sms:
+        others = " ".join(f"--sm {sm}" for sm in target.sms if sm != 75) or "another --sm"
+        raise MrcfaError(
+            "TensorRT-RTX has no FP32 matrix product for sm_75 (Turing), whose tensor cores "
+            f"compute in FP16: build with --precision fp16, or for {others} alone"
+        )
+    for option, given in (
+        ("--timing-cache", options.timing_cache),
+        ("--version-compatible", options.version_compatible),
+    ):
+        if given:
+            raise MrcfaError(
+                f"TensorRT-RTX does not know {option}: it chooses kernels when the engine is "
+                "loaded, by its own version; leave the option out"
+            )
+
+
+def _takes_plugin(config: Config, use: str) -> bool:
+    height, width = config.size
+    kept = config.kept(height // config.key_stride * (width // config.key_stride))
+    if use == "never" and kept > TOPK_LIMIT:
+        raise MrcfaError(
+            f"this model keeps {kept} tokens of a frame and TensorRT's TopK takes {TOPK_LIMIT}: "
+            "build with the plugin (--plugin auto), or export with a lower --keep or --size"
+        )
+    return use == "always" or kept > TOPK_LIMIT
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise MrcfaError(f"{folder} cannot take the engine: {error.strerror or error}") from None
+
+
+class _Compiler:
+    """ONNX -> plan, with one TensorRT and one configuration for both graphs."""
+
+    def __init__(self, target: Target, options: Options) -> None:
+        self._target, self._options, self._trt = target, options, target.trt
+        with heard(self._trt, options.verbose) as said:
+            try:
+                self._builder = self._trt.Builder(logger(self._trt))
+            except (TypeError, RuntimeError):
+                raise MrcfaError(f"{target.name} does not start: {complaint(said)}") from None
+            self._config = self._configuration()
+
+    def plan(self, part: str, file: Path, plugin: bool, progress: Progress) -> Plan:
+        began = time.perf_counter()
+        with heard(self._trt, self._options.verbose) as said:
+            network, parser = self._parsed(file, plugin)
+            with interruptible() as stopped:
+                self._config.progress_monitor = monitor(
+                    self._trt, lambda share: progress(part, share), stopped
+                )
+                content = self._builder.build_serialized_network(network, self._config)
+            del parser  # it owns the network's weights, so it had to stay until here
+        if content is None:
+            raise MrcfaError(f"{self._target.name} cannot build {file.name}: {complaint(said)}")
+        progress(part, 1.0)
+        return Plan(
+            content=bytes(content),
+            layers=layers(said),
+            plugin=_has_plugin(self._trt, network),
+            seconds=time.perf_counter() - began,
+        )
+
+    def save_timing_cache(self) -> None:
+        path = self._options.timing_cache
+        if path is None:
+            return
+        scratch = path.with_name(f".{path.name}.partial")
+        try:
+            scratch.write_bytes(self._config.get_timing_cache().serialize())
+            scratch.replace(path)
+        except OSError as error:
+            scratch.unlink(missing_ok=True)
+            raise MrcfaError(
+                f"the engines are built, but {path} cannot be written: {error.strerror}"
+            ) from None
+
+    def _parsed(self, file: Path, plugin: bool) -> tuple[Any, Any]:
+        """Network and parser. Strongly typed: TensorRT 10 wants a flag, 11 knows nothing else."""
+        kinds = self._trt.NetworkDefinitionCreationFlag
+        flags = 1 << int(kinds.STRONGLY_TYPED) if hasattr(kinds, "STRONGLY_TYPED") else 0
+        network = self._builder.create_network(flags)
+        parser = self._trt.OnnxParser(network, logger(self._trt))
+        if not parser.parse(_without_functions(file) if plugin else file.read_bytes()):
+            raise MrcfaError(f"{self._target.name} cannot read {file.name}: {_first(parser)}")
+        if plugin and not _has_plugin(self._trt, network):
+            raise MrcfaError(
+                f"{file.name} has no call of {PLUGIN_NAME.split()[0]}, so it cannot take the "
+                "plugin; export the bundle without --inline-functions"
+            )
+        return network, parser
+
+    def _configuration(self) -> Any:
+        trt, options = self._trt, self._options
+        config = self._builder.create_builder_config()
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+        if self._target.flavour is Flavour.RTX:
+            config.num_compute_capabilities = len(self._target.sms)
+            for index, sm in enumerate(self._target.sms):
+                config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{sm}"), index)
+        if options.workspace_mb is not None:
+            config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_mb << 20)
+        if options.optimization_level is not None:
+            config.builder_optimization_level = options.optimization_level
+        if options.version_compatible:
+            config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
+        if options.timing_cache is not None:
+            self._use_timings(config, options.timing_cache)
+        return config
+
+    def _use_timings(self, config: Any, path: Path) -> None:
+        """TensorRT takes an empty cache for one it cannot use; we would overwrite the file then."""
+        try:
+            known = path.read_bytes() if path.exists() else b""
+        except OSError as error:
+            raise MrcfaError(f"{path} cannot be read: {error.strerror}") from None
+        with heard(self._trt) as said:
+            cache = config.create_timing_cache(known)
+            taken = cache is not None and config.set_timing_cache(cache, False)
+        if not taken or any(message.severity <= WARNING for message in said):
+            raise MrcfaError(
+                f"{path} is no timing cache of this GPU and {self._target.name}; "
+                "delete it or name another file"
+            )
+
+
+def _without_functions(file: Path) -> bytes:
+    """The model without the functions' bodies, so that a parser of any version takes the plugin.
+
+    Those before 10.7 always prefer the body.
+    """
+    model = load("onnx").load(file)
+    del model.functions[:]
+    return bytes(model.SerializeToString())
+
+
+def _has_plugin(trt: ModuleType, network: Any) -> bool:
+    kinds = (network.get_layer(index).type for index in range(network.num_layers))
+    return trt.LayerType.PLUGIN_V3 in kinds
+
+
+def _first(parser: Any) -> str:
+    """The parser's first error, with the node it is about."""
+    error = parser.get_error(0)
+    node = error.node_name()
+    return (f"node {node} ({error.node_operator()}): " if node else "") + error.desc()
+
+
+def _packed(
+    plans: Mapping[str, Plan], target: Target, options: Options
+) -> tuple[Engine, dict[str, bytes]]:
+    """The engine's entry for the manifest, and its files.
+
+    Their names carry a hash: a rebuild never overwrites what the manifest names until then.
+    """
+    contents: dict[str, bytes] = {}
+
+    def named_by_content(part: str, kind: str, content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()[:8]
+        name = f"{part}.{target.tag}.{options.precision}.{digest}.{kind}"
+        contents[name] = content
+        return name
+
+    listing = {part: plan.layers for part, plan in plans.items()}
+    engine = Engine(
+        flavour=target.flavour.value,
+        tensorrt=target.trt.__version__,
+        compute_capabilities=target.sms,
+        precision=options.precision,
+        plugin=PLUGIN_NAME if any(plan.plugin for plan in plans.values()) else None,
+        encoder=named_by_content("encoder", "engine", plans["encoder"].content),
+        decoder=named_by_content("decoder", "engine", plans["decoder"].content),
+        layers=named_by_content("layers", "json", json.dumps(listing).encode())
+        if all(listing.values())
+        else None,
+        version_compatible=options.version_compatible,
+    )
+    return engine, contents
+
+
+def _current(bundle: Bundle, sources: Iterable[str]) -> Bundle:
+    """The bundle as it is now: another build may have added an engine to it meanwhile."""
+    current = Bundle.open(bundle.path)
+    before, now = bundle.manifest.files, current.manifest.files
+    if any(now.get(name) != before[name] for name in sources):
+        raise MrcfaError(f"{bundle.path} was exported anew meanwhile; build its engines again")
+    return current

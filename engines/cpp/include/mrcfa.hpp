@@ -1,0 +1,105 @@
+// MRCFA video segmentation in C++: frames in, masks out, with the memory of earlier frames kept in
+// between. The only public header of the library.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#ifdef __GNUC__
+#define MRCFA_API __attribute__((visibility("default")))
+#else
+#define MRCFA_API
+#endif
+
+namespace mrcfa {
+
+/// Bad input or a machine that lacks something: one sentence with the thing and the remedy. All
+/// that this library throws but for std::bad_alloc.
+class MRCFA_API Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Where a frame or a mask lies.
+enum class Memory : std::uint8_t { host, device };
+
+struct Options {
+  /// `auto`, `tensorrt`, `onnxruntime`, `onnxruntime:cpu` or `onnxruntime:cuda`. `auto` takes
+  /// TensorRT if the bundle has an engine that runs here, else ONNX Runtime. What follows the colon
+  /// of `tensorrt:…` is the name or flavour of an engine, as `mrcfa inspect` shows it.
+  std::string backend = "auto";
+  /// `fp32` or `fp16`; empty takes fp32 on a CPU and fp16 on a GPU, where the bundle has it.
+  std::string precision;
+  /// Threads of ONNX Runtime on the CPU; 0 lets it choose.
+  int threads = 0;
+  /// Index of the GPU.
+  int device = 0;
+  /// A cudaStream_t to work on, which must outlive the stream; null for one of its own.
+  void* cuda_stream = nullptr;
+  /// Launch each frame's kernels as one CUDA graph, where TensorRT can.
+  bool cuda_graphs = true;
+  /// libmrcfa_plugin.so, for engines that were built with it; empty takes the environment variable
+  /// MRCFA_PLUGIN_LIBRARY.
+  std::filesystem::path plugin_library;
+};
+
+struct Colour {
+  std::uint8_t red, green, blue;
+};
+
+/// What a stream runs, and what the numbers in its masks mean.
+struct Info {
+  std::string backend;  ///< As it reported itself: `onnxruntime (CPU, fp32)`.
+  std::string dataset;
+  std::string backbone;
+  int height;  ///< Of the frames that the bundle takes.
+  int width;
+  std::vector<std::string> classes;
+  std::vector<Colour> palette;
+  bool trained;  ///< False if the weights are random and the masks meaningless.
+};
+
+/// One video.
+///
+///     mrcfa::Stream stream("bundles/vspw-b1");
+///     stream.segment(rgb, height, width, mask);
+///
+/// A stream belongs to one thread at a time and may be handed from one to another; different
+/// streams may run in different threads at once, siblings too.
+class MRCFA_API Stream {
+ public:
+  explicit Stream(const std::filesystem::path& bundle, const Options& options = {});
+  Stream(Stream&& other) noexcept;
+  Stream& operator=(Stream&& other) noexcept;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream();
+
+  /// Segment the next frame: `rgb` is height × width × 3 bytes, `mask` receives height × width
+  /// bytes, a class per pixel. The frame must have the bundle's size: resizing lives in the graphs.
+  ///
+  /// Returns when the mask is there. The one exception is TensorRT on a caller's CUDA stream with
+  /// the mask on the device: that is queued, and both pointers must stay valid until it is done.
+  /// After an error the stream's memory is what it was before the frame, unless a GPU failed.
+  void segment(const std::uint8_t* rgb, int height, int width, std::uint8_t* mask,
+               Memory rgb_in = Memory::host, Memory mask_in = Memory::host);
+
+  /// Forget all frames: the next one starts a new video.
+  void reset();
+
+  /// Another video over the same loaded graphs or engines, such as a second camera.
+  [[nodiscard]] Stream sibling() const;
+
+  [[nodiscard]] const Info& info() const noexcept;
+
+ private:
+  struct Parts;
+  explicit Stream(std::unique_ptr<Parts> parts) noexcept;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace mrcfa

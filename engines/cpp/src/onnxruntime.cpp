@@ -1,0 +1,336 @@
+// The bundle's ONNX graphs in ONNX Runtime: CPU, or CUDA where it really loads. Written against the
+// C API, which alone lets one ask at run time for a version that the library supports.
+#include <onnxruntime_c_api.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "logits.hpp"
+#include "runner.hpp"
+
+namespace mrcfa {
+namespace {
+
+constexpr int kOldestMinor = 16;
+constexpr const char* kCudaProvider = "CUDAExecutionProvider";
+
+struct Release {
+  const OrtApi* api = nullptr;
+
+  void operator()(OrtEnv* object) const { api->ReleaseEnv(object); }
+  void operator()(OrtSessionOptions* object) const { api->ReleaseSessionOptions(object); }
+  void operator()(OrtCUDAProviderOptionsV2* object) const {
+    api->ReleaseCUDAProviderOptions(object);
+  }
+  void operator()(OrtSession* object) const { api->ReleaseSession(object); }
+  void operator()(OrtIoBinding* object) const { api->ReleaseIoBinding(object); }
+  void operator()(OrtMemoryInfo* object) const { api->ReleaseMemoryInfo(object); }
+  void operator()(OrtTensorTypeAndShapeInfo* object) const {
+    api->ReleaseTensorTypeAndShapeInfo(object);
+  }
+  void operator()(OrtValue* object) const { api->ReleaseValue(object); }
+};
+
+template <class Object>
+using Owned = std::unique_ptr<Object, Release>;
+
+/// The C API with errors as exceptions and objects that release themselves.
+class Api {
+ public:
+  Api() {
+    const OrtApiBase* base = OrtGetApiBase();
+    const std::string version = base->GetVersionString();
+    int minor = 0;
+    if (version.rfind("1.", 0) == 0) {
+      std::from_chars(version.data() + 2, version.data() + version.size(), minor);
+    }
+    if (minor < kOldestMinor) {
+      throw Unfit("ONNX Runtime " + version + " is too old; install 1." +
+                  std::to_string(kOldestMinor) + " or later");
+    }
+    api_ = base->GetApi(static_cast<std::uint32_t>(std::min(minor, ORT_API_VERSION)));
+  }
+
+  const OrtApi* operator->() const { return api_; }
+
+  void check(OrtStatus* status) const {
+    if (status != nullptr) {
+      const std::string message = api_->GetErrorMessage(status);
+      api_->ReleaseStatus(status);
+      throw Error(message);
+    }
+  }
+
+  /// `create` gets the address to write the new object to.
+  template <class Object, class Create>
+  [[nodiscard]] Owned<Object> make(Create create) const {
+    Object* made = nullptr;
+    check(create(&made));
+    return own(made);
+  }
+
+  template <class Object>
+  [[nodiscard]] Owned<Object> own(Object* object) const {
+    return {object, Release{api_}};
+  }
+
+  [[nodiscard]] bool has_provider(const std::string& wanted) const {
+    char** names = nullptr;
+    int count = 0;
+    check(api_->GetAvailableProviders(&names, &count));
+    const bool found = std::find(names, names + count, wanted) != names + count;
+    check(api_->ReleaseAvailableProviders(names, count));
+    return found;
+  }
+
+ private:
+  const OrtApi* api_;
+};
+
+ONNXTensorElementDataType element_type(const TensorSpec& spec) {
+  if (spec.dtype == "uint8") {
+    return ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
+  }
+  if (spec.dtype == "int32") {
+    return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
+  }
+  return spec.dtype == "float16" ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16
+                                 : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+}
+
+/// Both sessions and what is known about them; siblings share it, and nothing in it changes.
+struct Sessions {
+  Sessions(const Bundle& bundle, const Options& options, bool on_cuda);
+
+  Api api;
+  bool cuda;
+  std::string name;
+  Size network;
+  Size frame;
+  TensorSpec image;
+  TensorSpec answer;  ///< `mask` or `logits`.
+  TensorSpec memory;
+  TensorSpec number;  ///< Of the frame.
+  std::vector<std::string> features;
+  std::vector<std::uint8_t> zeros;  ///< The memory before the first frame.
+  Owned<OrtEnv> env;
+  Owned<OrtMemoryInfo> host;
+  Owned<OrtMemoryInfo> place;  ///< Where tensors stay between the graphs and between frames.
+  Owned<OrtSession> encoder;
+  Owned<OrtSession> decoder;
+
+  /// A tensor over memory that somebody else owns. ONNX Runtime makes no difference between inputs
+  /// and outputs here, hence not const.
+  [[nodiscard]] Owned<OrtValue> over(const void* data, const TensorSpec& spec,
+                                     Memory memory_of = Memory::host) const {
+    if (memory_of == Memory::device && !cuda) {
+      throw Error(name + " takes no frames on the GPU; copy them to the host");
+    }
+    const OrtMemoryInfo* where = memory_of == Memory::device ? place.get() : host.get();
+    return api.make<OrtValue>([&](OrtValue** out) {
+      return api->CreateTensorWithDataAsOrtValue(where, const_cast<void*>(data), spec.bytes(),
+                                                 spec.shape.data(), spec.shape.size(),
+                                                 element_type(spec), out);
+    });
+  }
+};
+
+/// On the CPU fp32, on a GPU fp16; whatever the bundle has if it lacks that.
+const Graphs& chosen(const Bundle& bundle, const std::string& precision, bool cuda) {
+  if (!precision.empty()) {
+    return bundle.graphs(precision);
+  }
+  const std::vector<Graphs>& all = bundle.manifest().graphs;
+  const auto preferred = std::find_if(all.begin(), all.end(), [&](const Graphs& graphs) {
+    return graphs.precision == (cuda ? "fp16" : "fp32");
+  });
+  return preferred == all.end() ? all.front() : *preferred;
+}
+
+void add_cuda(const Api& api, OrtSessionOptions& settings, const Options& options) try {
+  const auto cuda = api.make<OrtCUDAProviderOptionsV2>(
+      [&](OrtCUDAProviderOptionsV2** out) { return api->CreateCUDAProviderOptions(out); });
+  const std::string device = std::to_string(options.device);
+  const char* key = "device_id";
+  const char* value = device.c_str();
+  api.check(api->UpdateCUDAProviderOptions(cuda.get(), &key, &value, 1));
+  if (options.cuda_stream != nullptr) {
+    api.check(api->UpdateCUDAProviderOptionsWithValue(cuda.get(), "user_compute_stream",
+                                                      options.cuda_stream));
+  }
+  api.check(api->SessionOptionsAppendExecutionProvider_CUDA_V2(&settings, cuda.get()));
+} catch (const Error& error) {
+  throw Unfit(std::string("ONNX Runtime cannot use its ") + kCudaProvider +
+              " here; choose onnxruntime:cpu, or link a GPU build of ONNX Runtime (" +
+              error.what() + ")");
+}
+
+Owned<OrtSessionOptions> session_options(const Api& api, const Options& options, bool cuda) {
+  auto made = api.make<OrtSessionOptions>(
+      [&](OrtSessionOptions** out) { return api->CreateSessionOptions(out); });
+  api.check(api->SetIntraOpNumThreads(made.get(), options.threads));
+  api.check(api->SetSessionLogSeverityLevel(made.get(), ORT_LOGGING_LEVEL_ERROR));
+  if (cuda) {
+    add_cuda(api, *made, options);
+  }
+  return made;
+}
+
+Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
+    : cuda(on_cuda), network(bundle.manifest().size), frame(bundle.manifest().frame) {
+  const Graphs& graphs = chosen(bundle, options.precision, cuda);
+  name = std::string("onnxruntime (") + (cuda ? "CUDA" : "CPU") + ", " + graphs.precision + ")";
+  // Callers bring memory for frames of the manifest's size, so these two shapes come from there;
+  // ONNX Runtime refuses them if the graphs think otherwise.
+  image = {"image", "uint8", {1, frame.height, frame.width, 3}};
+  answer = bundle.manifest().output == "mask"
+               ? TensorSpec{"mask", "uint8", {1, frame.height, frame.width}}
+               : named(graphs.decoder.outputs, "logits");
+  memory = named(graphs.decoder.inputs, "memory");
+  number = named(graphs.decoder.inputs, "frame");
+  zeros.resize(std::max(memory.bytes(), number.bytes()));
+  for (const TensorSpec& spec : graphs.encoder.outputs) {
+    features.push_back(spec.name);
+  }
+  env = api.make<OrtEnv>(
+      [&](OrtEnv** out) { return api->CreateEnv(ORT_LOGGING_LEVEL_ERROR, "mrcfa", out); });
+  host = api.make<OrtMemoryInfo>([&](OrtMemoryInfo** out) {
+    return api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, out);
+  });
+  place = api.make<OrtMemoryInfo>([&](OrtMemoryInfo** out) {
+    return api->CreateMemoryInfo(cuda ? "Cuda" : "Cpu", OrtDeviceAllocator,
+                                 cuda ? options.device : 0, OrtMemTypeDefault, out);
+  });
+  const Owned<OrtSessionOptions> settings = session_options(api, options, cuda);
+  const auto session = [&](const std::string& file) {
+    const std::string model = bundle.read(file);
+    try {
+      return api.make<OrtSession>([&](OrtSession** out) {
+        return api->CreateSessionFromArray(env.get(), model.data(), model.size(), settings.get(),
+                                           out);
+      });
+    } catch (const Error& error) {
+      throw Error("ONNX Runtime cannot load " + (bundle.path() / file).string() + ": " +
+                  error.what());
+    }
+  };
+  encoder = session(graphs.encoder.file);
+  decoder = session(graphs.decoder.file);
+}
+
+/// One run of a session: tensors by name in, tensors in the order of binding out. A binding keeps
+/// its outputs' memory for the next run, so every run has its own: the state lives on in them.
+class Run {
+ public:
+  Run(const Api& api, OrtSession* session)
+      : api_(api), session_(session), binding_(api.make<OrtIoBinding>([&](OrtIoBinding** out) {
+          return api->CreateIoBinding(session, out);
+        })) {}
+
+  void input(const std::string& name, const OrtValue& value) {
+    api_.check(api_->BindInput(binding_.get(), name.c_str(), &value));
+  }
+
+  void output(const std::string& name, const OrtValue& value) {
+    api_.check(api_->BindOutput(binding_.get(), name.c_str(), &value));
+  }
+
+  void output(const std::string& name, const OrtMemoryInfo& place) {
+    api_.check(api_->BindOutputToDevice(binding_.get(), name.c_str(), &place));
+  }
+
+  std::vector<Owned<OrtValue>> operator()() {
+    api_.check(api_->RunWithBinding(session_, nullptr, binding_.get()));
+    OrtAllocator* allocator = nullptr;
+    OrtValue** values = nullptr;
+    std::size_t count = 0;
+    api_.check(api_->GetAllocatorWithDefaultOptions(&allocator));
+    api_.check(api_->GetBoundOutputValues(binding_.get(), allocator, &values, &count));
+    std::vector<Owned<OrtValue>> made;
+    made.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      made.push_back(api_.own(values[i]));
+    }
+    allocator->Free(allocator, static_cast<void*>(values));
+    return made;
+  }
+
+ private:
+  const Api& api_;
+  OrtSession* session_;
+  Owned<OrtIoBinding> binding_;
+};
+
+class OnnxRuntimeRunner final : public Runner {
+ public:
+  explicit OnnxRuntimeRunner(std::shared_ptr<const Sessions> sessions)
+      : sessions_(std::move(sessions)) {
+    reset();
+  }
+
+  [[nodiscard]] std::string name() const override { return sessions_->name; }
+
+  void step(const Frame& frame) override {
+    const bool logits = sessions_->answer.name == "logits";
+    const auto features = encode(frame);
+    Run decoder(sessions_->api, sessions_->decoder.get());
+    for (std::size_t i = 0; i < features.size(); ++i) {
+      decoder.input(sessions_->features[i], *features[i]);
+    }
+    decoder.input("memory", *memory_);
+    decoder.input("frame", *number_);
+    decoder.output("memory_out", *sessions_->place);
+    decoder.output("frame_out", *sessions_->place);
+    logits_.resize(logits ? sessions_->answer.bytes() : 0);
+    const auto answer =
+        sessions_->over(logits ? logits_.data() : frame.mask, sessions_->answer, frame.mask_in);
+    decoder.output(sessions_->answer.name, *answer);
+    auto outputs = decoder();
+    if (logits) {
+      mask_of_logits(logits_.data(), sessions_->answer, sessions_->network, sessions_->frame,
+                     frame.mask);
+    }
+    memory_ = std::move(outputs[0]);
+    number_ = std::move(outputs[1]);
+  }
+
+  void reset() override {
+    memory_ = sessions_->over(sessions_->zeros.data(), sessions_->memory);
+    number_ = sessions_->over(sessions_->zeros.data(), sessions_->number);
+  }
+
+  [[nodiscard]] std::unique_ptr<Runner> sibling() const override {
+    return std::make_unique<OnnxRuntimeRunner>(sessions_);
+  }
+
+ private:
+  [[nodiscard]] std::vector<Owned<OrtValue>> encode(const Frame& frame) const {
+    const auto image = sessions_->over(frame.rgb, sessions_->image, frame.rgb_in);
+    Run encoder(sessions_->api, sessions_->encoder.get());
+    encoder.input("image", *image);
+    for (const std::string& name : sessions_->features) {
+      encoder.output(name, *sessions_->place);
+    }
+    return encoder();
+  }
+
+  std::shared_ptr<const Sessions> sessions_;
+  Owned<OrtValue> memory_;
+  Owned<OrtValue> number_;
+  std::vector<std::uint8_t> logits_;
+};
+
+}  // namespace
+
+std::unique_ptr<Runner> open_onnxruntime(const Bundle& bundle, const Options& options,
+                                         const std::string& variant) {
+  if (!variant.empty() && variant != "cpu" && variant != "cuda") {
+    throw Error("unknown provider " + in_quotes(variant) + "; choose one of cuda, cpu");
+  }
+  const bool cuda = variant == "cuda" || (variant.empty() && Api().has_provider(kCudaProvider));
+  return std::make_unique<OnnxRuntimeRunner>(
+      std::make_shared<const Sessions>(bundle, options, cuda));
+}
+
+}  // namespace mrcfa

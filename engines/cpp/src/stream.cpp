@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "mrcfa.hpp"
+#include "runner.hpp"
+
+namespace mrcfa {
+namespace {
+
+using Open = std::unique_ptr<Runner>(const Bundle&, const Options&, const std::string& variant);
+
+struct Backend {
+  const char* name;
+  Open* open;  ///< Null if this build has it not.
+  const char* remedy;
+};
+
+/// In the order of `auto`'s preference.
+constexpr std::array<Backend, 2> kBackends = {{
+#ifdef MRCFA_TENSORRT
+    {"tensorrt", open_tensorrt, ""},
+#else
+    {"tensorrt", nullptr, "TensorRT; configure it with -DMRCFA_TENSORRT=tensorrt"},
+#endif
+#ifdef MRCFA_ONNXRUNTIME
+    {"onnxruntime", open_onnxruntime, ""},
+#else
+    {"onnxruntime", nullptr, "ONNX Runtime; configure it with -DMRCFA_ONNXRUNTIME=ON"},
+#endif
+}};
+
+std::unique_ptr<Runner> opened(const Backend& backend, const Bundle& bundle, const Options& options,
+                               const std::string& variant) {
+  if (backend.open == nullptr) {
+    throw Unfit(std::string("this build of mrcfa has no ") + backend.remedy);
+  }
+  return backend.open(bundle, options, variant);
+}
+
+/// The first backend whose libraries and hardware are there.
+std::unique_ptr<Runner> best(const Bundle& bundle, const Options& options) {
+  std::string reasons;
+  for (const Backend& backend : kBackends) {
+    if (backend.name == std::string("tensorrt") && bundle.manifest().engines.empty()) {
+      continue;
+    }
+    try {
+      return opened(backend, bundle, options, "");
+    } catch (const Unfit& error) {
+      reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
+    }
+  }
+  throw Error("no backend can run " + bundle.path().string() + " here: " + reasons);
+}
+
+/// The backend that the options name, as `kind` or `kind:variant`.
+std::unique_ptr<Runner> wanted(const Bundle& bundle, const Options& options) {
+  if (options.backend == "auto") {
+    return best(bundle, options);
+  }
+  const std::size_t colon = std::min(options.backend.find(':'), options.backend.size());
+  const std::string kind = options.backend.substr(0, colon);
+  std::vector<std::string> known = {"auto"};
+  for (const Backend& backend : kBackends) {
+    if (kind == backend.name) {
+      const bool varied = colon < options.backend.size();
+      return opened(backend, bundle, options, varied ? options.backend.substr(colon + 1) : "");
+    }
+    known.emplace_back(backend.name);
+  }
+  throw Error("unknown backend " + in_quotes(options.backend) + "; choose one of " + listed(known));
+}
+
+std::string shown(Size size) {
+  return std::to_string(size.height) + "x" + std::to_string(size.width);
+}
+
+Info info_of(const Manifest& manifest, std::string backend) {
+  return {std::move(backend),   manifest.dataset, manifest.backbone, manifest.frame.height,
+          manifest.frame.width, manifest.classes, manifest.palette,  !manifest.random_weights};
+}
+
+}  // namespace
+
+struct Stream::Parts {
+  std::filesystem::path bundle;
+  bool masks;  ///< Whether the graphs answer with masks, not logits.
+  Info info;
+  std::unique_ptr<Runner> runner;
+};
+
+Stream::Stream(const std::filesystem::path& bundle, const Options& options) {
+  const Bundle source = Bundle::open(bundle);
+  std::unique_ptr<Runner> runner = wanted(source, options);
+  Info info = info_of(source.manifest(), runner->name());
+  const bool masks = source.manifest().output == "mask";
+  parts_ = std::make_unique<Parts>(Parts{source.path(), masks, std::move(info), std::move(runner)});
+}
+
+Stream::Stream(std::unique_ptr<Parts> parts) noexcept : parts_(std::move(parts)) {}
+Stream::Stream(Stream&& other) noexcept = default;
+Stream& Stream::operator=(Stream&& other) noexcept = default;
+Stream::~Stream() = default;
+
+void Stream::segment(const std::uint8_t* rgb, int height, int width, std::uint8_t* mask,
+                     Memory rgb_in, Memory mask_in) {
+  const Info& info = parts_->info;
+  if (height != info.height || width != info.width) {
+    const std::string given = shown({height, width});
+    throw Error("the frame is " + given + ", but " + parts_->bundle.string() + " takes " +
+                shown({info.height, info.width}) +
+                "; resizing is part of the graphs: mrcfa export --frame " + given);
+  }
+  if (rgb == nullptr || mask == nullptr) {
+    throw Error("a frame and its mask need memory, but a pointer is null");
+  }
+  if (mask_in == Memory::device && !parts_->masks) {
+    throw Error(parts_->bundle.string() +
+                " answers with logits, so it has no masks to leave on the GPU; "
+                "export it with --output mask");
+  }
+  parts_->runner->step({rgb, mask, rgb_in, mask_in});
+}
+
+void Stream::reset() {
+  parts_->runner->reset();
+}
+
+Stream Stream::sibling() const {
+  return Stream(std::make_unique<Parts>(
+      Parts{parts_->bundle, parts_->masks, parts_->info, parts_->runner->sibling()}));
+}
+
+const Info& Stream::info() const noexcept {
+  return parts_->info;
+}
+
+}  // namespace mrcfa

@@ -1,0 +1,233 @@
+// mrcfa-segment: raw frames on standard input, raw masks on standard output; fits between two
+// ffmpeg.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <iostream>
+#include <mrcfa.hpp>
+#include <optional>
+#include <string_view>
+
+namespace {
+
+constexpr const char* kUsage =
+    R"(usage: mrcfa-segment BUNDLE [options] < frames.rgb > masks.raw
+
+Frames are rgb24 without headers, of the size that the bundle takes; masks are a byte per pixel.
+
+  --raw WxH          size of the frames, as ffmpeg writes it; checked against the bundle's
+  --as KIND          mask: class per pixel (gray); color: the classes' colours (rgb24)
+  --backend NAME     auto, tensorrt, onnxruntime, onnxruntime:cpu or onnxruntime:cuda
+  --precision NAME   fp32 or fp16
+  --threads N        of ONNX Runtime on the CPU
+  --device N         index of the GPU
+  --plugin-library F libmrcfa_plugin.so, for engines that were built with it
+  --no-graphs        launch kernels one by one instead of as CUDA graphs
+  --reset-every N    start a new video after every N frames
+  --info             print what would run, and end
+  --version          print the version, and end
+
+  ffmpeg -i in.mp4 -f rawvideo -pix_fmt rgb24 -s 864x480 - \
+    | mrcfa-segment bundles/vspw-b1 --raw 864x480 --as color \
+    | ffmpeg -f rawvideo -pix_fmt rgb24 -s 864x480 -i - out.mp4
+)";
+
+struct Arguments {
+  std::string bundle;
+  mrcfa::Options options;
+  int width = 0;  // 0 without --raw
+  int height = 0;
+  bool color = false;
+  int reset_every = 0;
+  bool info = false;
+};
+
+std::string in_quotes(std::string_view text) {
+  return "'" + std::string(text) + "'";
+}
+
+/// Digits alone, or nothing.
+std::optional<int> digits(std::string_view text) {
+  int value = -1;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = failure == std::errc() && end == text.data() + text.size() && value >= 0;
+  return whole ? std::optional(value) : std::nullopt;
+}
+
+int number(const std::string& option, std::string_view text) {
+  const std::optional<int> value = digits(text);
+  if (!value) {
+    throw mrcfa::Error(option + " is " + in_quotes(text) +
+                       "; it must be a whole number, 0 or more");
+  }
+  return *value;
+}
+
+void read_size(std::string_view text, Arguments& arguments) {
+  const std::size_t cross = std::min(text.find('x'), text.size());
+  arguments.width = digits(text.substr(0, cross)).value_or(0);
+  arguments.height = cross < text.size() ? digits(text.substr(cross + 1)).value_or(0) : 0;
+  if (arguments.width == 0 || arguments.height == 0) {
+    throw mrcfa::Error(in_quotes(text) + " is no size; write it like 864x480");
+  }
+}
+
+Arguments parsed(const std::vector<std::string>& words) {
+  Arguments made;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const auto value = [&]() -> const std::string& {
+      if (++i == words.size()) {
+        throw mrcfa::Error(word + " needs a value; see mrcfa-segment --help");
+      }
+      return words[i];
+    };
+    if (word == "--raw") {
+      read_size(value(), made);
+    } else if (word == "--as") {
+      const std::string& style = value();
+      if (style != "mask" && style != "color") {
+        throw mrcfa::Error("unknown style " + in_quotes(style) + "; choose one of mask, color");
+      }
+      made.color = style == "color";
+    } else if (word == "--backend") {
+      made.options.backend = value();
+    } else if (word == "--precision") {
+      made.options.precision = value();
+    } else if (word == "--threads") {
+      made.options.threads = number(word, value());
+    } else if (word == "--device") {
+      made.options.device = number(word, value());
+    } else if (word == "--plugin-library") {
+      made.options.plugin_library = value();
+    } else if (word == "--reset-every") {
+      made.reset_every = number(word, value());
+    } else if (word == "--no-graphs") {
+      made.options.cuda_graphs = false;
+    } else if (word == "--info") {
+      made.info = true;
+    } else if (word.rfind('-', 0) == 0 || !made.bundle.empty()) {
+      throw mrcfa::Error("unknown argument " + in_quotes(word) + "; see mrcfa-segment --help");
+    } else {
+      made.bundle = word;
+    }
+  }
+  if (made.bundle.empty()) {
+    throw mrcfa::Error("no bundle is named; see mrcfa-segment --help");
+  }
+  return made;
+}
+
+void print(const mrcfa::Info& info) {
+  std::cout << "MRCFA " << info.backbone << ", " << info.dataset << ", " << info.classes.size()
+            << " classes" << (info.trained ? "" : " (untrained: masks are meaningless)")
+            << "\nframes " << info.width << "x" << info.height << " (width x height)\nruns on "
+            << info.backend << "\n";
+}
+
+/// `--raw` is width first, as in ffmpeg; mrcfa itself writes height first.
+void check_size(const Arguments& arguments, const mrcfa::Info& info) {
+  const int width = arguments.width;
+  const int height = arguments.height;
+  if (width != 0 && (width != info.width || height != info.height)) {
+    throw mrcfa::Error("the frames are " + std::to_string(width) + " wide and " +
+                       std::to_string(height) + " high, but " + arguments.bundle + " takes " +
+                       std::to_string(info.width) + " by " + std::to_string(info.height) +
+                       "; resizing is part of the graphs: mrcfa export --frame " +
+                       std::to_string(height) + "x" + std::to_string(width));
+  }
+}
+
+void write(const std::vector<std::uint8_t>& bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() ||
+      std::fflush(stdout) != 0) {
+    throw mrcfa::Error("cannot write standard output");
+  }
+}
+
+/// Class per pixel -> its colour; a class without one is black.
+class Painter {
+ public:
+  explicit Painter(const std::vector<mrcfa::Colour>& palette) {
+    for (std::size_t i = 0; i < palette.size() && i < colours_.size(); ++i) {
+      colours_[i] = palette[i];
+    }
+  }
+
+  [[nodiscard]] std::vector<std::uint8_t> operator()(const std::vector<std::uint8_t>& mask) const {
+    std::vector<std::uint8_t> painted;
+    painted.reserve(3 * mask.size());
+    for (const std::uint8_t index : mask) {
+      const auto [red, green, blue] = colours_[index];
+      painted.insert(painted.end(), {red, green, blue});
+    }
+    return painted;
+  }
+
+ private:
+  std::array<mrcfa::Colour, 256> colours_{};
+};
+
+/// The exit code: 1 if the last frame was cut short after others had been segmented.
+int segment(const Arguments& arguments, mrcfa::Stream& stream) {
+  const mrcfa::Info& info = stream.info();
+  check_size(arguments, info);
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(info.width) *
+                                 static_cast<std::size_t>(info.height));
+  std::vector<std::uint8_t> frame(3 * mask.size());
+  const Painter painted(info.palette);
+  for (int count = 0;; ++count) {
+    const std::size_t came = std::fread(frame.data(), 1, frame.size(), stdin);
+    if (came == 0 && count > 0) {
+      return 0;
+    }
+    if (came < frame.size()) {
+      const std::string problem =
+          came == 0 ? "standard input has no frames"
+                    : "the last frame on standard input was lost: " + std::to_string(came) +
+                          " of " + std::to_string(frame.size()) + " bytes came";
+      if (count == 0) {
+        throw mrcfa::Error(problem);
+      }
+      std::cerr << "mrcfa-segment: " << problem << "\n";
+      return 1;
+    }
+    if (arguments.reset_every != 0 && count % arguments.reset_every == 0) {
+      stream.reset();
+    }
+    stream.segment(frame.data(), info.height, info.width, mask.data());
+    write(arguments.color ? painted(mask) : mask);
+  }
+}
+
+int run(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word == "--help" || word == "-h") {
+      std::cout << kUsage;
+      return 0;
+    }
+    if (word == "--version") {
+      std::cout << "mrcfa-segment " MRCFA_VERSION "\n";
+      return 0;
+    }
+  }
+  const Arguments arguments = parsed(words);
+  mrcfa::Stream stream(arguments.bundle, arguments.options);
+  if (arguments.info) {
+    print(stream.info());
+    return 0;
+  }
+  return segment(arguments, stream);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::cerr << "mrcfa-segment: " << error.what() << "\n";
+    return 2;
+  }
+}

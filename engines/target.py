@@ -1,0 +1,100 @@
+"""What engines are built for: which TensorRT, and which GPUs."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from engines.gpus import JETSONS
+from mrcfa import machine
+from mrcfa.errors import MrcfaError, named
+from mrcfa.extras import MissingExtra, install_command
+from mrcfa.flavours import Flavour
+
+OLDEST_TENSORRT = (10, 3)
+"""JetPack 6's. Before it LayerNormalization, strong typing or IPluginV3 are missing."""
+DEFAULT_SMS = (75, 86, 89)
+"""Turing (the paper's Quadro RTX 6000), Ampere and Ada: what a build without a GPU is for."""
+
+
+@dataclass(frozen=True)
+class Target:
+    flavour: Flavour
+    trt: ModuleType
+    sms: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.flavour.product} {self.trt.__version__}"
+
+    @property
+    def tag(self) -> str:
+        """`rtx-sm86-sm89`, for file names."""
+        return "-".join([self.flavour.value, *(f"sm{sm}" for sm in self.sms)])
+
+
+def choose_target(flavour: str = "auto", sms: Sequence[int] = ()) -> Target:
+    """`auto` takes TensorRT if it is there with the GPU asked for, and TensorRT-RTX otherwise."""
+    if flavour == "auto":
+        return _automatic(sms)
+    return _on_this_gpu(sms) if Flavour(flavour) is Flavour.TENSORRT else _for_any_rtx(sms)
+
+
+def _automatic(sms: Sequence[int]) -> Target:
+    gpus = machine.gpus()
+    if gpus and set(sms) <= {gpus[0].sm}:
+        try:
+            return _on_this_gpu(sms)
+        except MissingExtra:
+            pass
+    try:
+        return _for_any_rtx(sms)
+    except MissingExtra:
+        raise MissingExtra(
+            "no TensorRT is installed: TensorRT-RTX builds for RTX GPUs on any machine "
+            f"({install_command('tensorrt_rtx')}), TensorRT for the GPU it runs on "
+            f"({install_command('tensorrt')}; a Jetson has it from JetPack)"
+        ) from None
+
+
+def _on_this_gpu(sms: Sequence[int]) -> Target:
+    trt = Flavour.TENSORRT.load()
+    version = tuple(int(part) for part in re.findall(r"\d+", trt.__version__)[:2])
+    if version < OLDEST_TENSORRT:
+        oldest = ".".join(map(str, OLDEST_TENSORRT))
+        raise MrcfaError(f"TensorRT {trt.__version__} is too old; mrcfa needs {oldest} or later")
+    gpus = machine.gpus()
+    if not gpus:
+        raise MrcfaError(
+            "TensorRT builds for the GPU of its machine alone, and none is visible here; "
+            "--flavour rtx builds without one"
+        )
+    others = sorted(set(sms) - {gpus[0].sm})
+    if others:
+        raise MrcfaError(
+            f"TensorRT builds for the GPU of its machine alone, {gpus[0].name} (sm_{gpus[0].sm}), "
+            f"and not for {_listed(others)}; --flavour rtx builds for others"
+        )
+    return Target(Flavour.TENSORRT, trt, (gpus[0].sm,))
+
+
+def _for_any_rtx(sms: Sequence[int]) -> Target:
+    for sm in sms:
+        if sm in JETSONS:
+            raise MrcfaError(f"sm_{sm} is {JETSONS[sm]}")
+    trt = Flavour.RTX.load()
+    known = sorted(
+        int(name[2:]) for name in trt.ComputeCapability.__members__ if re.fullmatch(r"SM\d+", name)
+    )
+    unknown = sorted(set(sms) - set(known))
+    if unknown:
+        raise MrcfaError(
+            f"TensorRT-RTX {trt.__version__} builds for {_listed(known)}, not for "
+            f"{_listed(unknown)}; TensorRT on a machine with such a GPU may: --flavour tensorrt"
+        )
+    here = {gpu.sm for gpu in machine.gpus()} & set(known)
+    return Target(Flavour.RTX, trt, tuple(sorted({*sms} or {*DEFAULT_SMS, *here})))
+
+
+def _listed(sms: Sequence[int]) -> str:
+    return named(f"sm_{sm}" for sm in sms)

@@ -1,0 +1,44 @@
+import pytest
+
+from benchmarks.cost import GPUS, GpuModel, ceilings, intensity, known_gpu
+from mrcfa.bundle import Bundle, Cost
+
+GPU = GpuModel("a GPU", tflops=100, gb_per_s=500)
+
+
+def test_the_roofline_is_bound_by_whatever_takes_longer():
+    gemm = Cost("encoder", "gemm", multiply_adds=50 * 10**9, bytes_moved=10**6)
+    norm = Cost("encoder", "norm", multiply_adds=0, bytes_moved=5 * 10**6)
+    assert GPU.bound(gemm) == "arithmetic"
+    assert GPU.seconds(gemm.multiply_adds, gemm.bytes_moved) == pytest.approx(1e-3)
+    assert GPU.bound(norm) == "memory"
+    assert GPU.seconds(norm.multiply_adds, norm.bytes_moved) == pytest.approx(1e-5)
+    assert intensity(gemm) == pytest.approx(1e5)
+
+
+def test_no_ceiling_is_below_what_unfused_graphs_could_do(bundle):
+    found = ceilings(Bundle.open(bundle("b0")))
+    assert [ceiling.gpu for ceiling in found] == list(GPUS)
+    assert all(ceiling.unfused_fps < ceiling.fps for ceiling in found)
+
+
+@pytest.mark.parametrize(
+    ("driver_name", "gpu"),
+    [
+        ("Quadro RTX 6000", "Quadro RTX 6000"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", "Jetson Orin Nano"),
+        ("NVIDIA Jetson AGX Orin Developer Kit", "Jetson AGX Orin"),
+        ("NVIDIA Jetson AGX Thor Developer Kit", "Jetson AGX Thor"),
+    ],
+)
+def test_gpus_are_known_by_the_drivers_names(driver_name, gpu):
+    assert known_gpu(driver_name).name == gpu
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A100", "NVIDIA L40S", "RTX 4090 Laptop GPU", "Orin", ""])
+def test_a_similar_name_is_not_taken_for_a_known_gpu(name):
+    assert known_gpu(name) is None

@@ -1,0 +1,101 @@
+import sys
+
+import pytest
+
+from engines.target import choose_target
+from mrcfa import machine
+from mrcfa.errors import MrcfaError
+from mrcfa.machine import Gpu
+
+
+@pytest.fixture
+def rtx(monkeypatch):
+    """The real TensorRT-RTX, on a machine without a GPU."""
+    monkeypatch.setattr(machine, "gpus", lambda: [])
+    return pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
+
+
+@pytest.fixture
+def tensorrt(rtx, monkeypatch):
+    """`tensorrt("10.3.0")`: that version and an RTX A4000; its part is played by TensorRT-RTX."""
+
+    def install(version):
+        monkeypatch.setattr(rtx, "__version__", version)
+        monkeypatch.setitem(sys.modules, "tensorrt", rtx)
+        monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
+
+    return install
+
+
+def chosen(*arguments):
+    target = choose_target(*arguments)
+    return target.flavour.value, target.sms
+
+
+def test_without_a_gpu_it_is_rtx_for_the_sms_asked_for_or_three(rtx):
+    assert chosen() == ("rtx", (75, 86, 89))
+    assert chosen("auto", [89, 86, 89]) == ("rtx", (86, 89))
+    assert choose_target("rtx", [86, 89]).tag == "rtx-sm86-sm89"
+
+
+def test_with_a_gpu_it_is_tensorrt_for_that_gpu(tensorrt):
+    tensorrt("10.3.0.26")
+    assert chosen() == ("tensorrt", (86,))
+    assert chosen("tensorrt", [86]) == ("tensorrt", (86,))
+
+
+def test_with_a_gpu_other_sms_are_left_to_rtx(tensorrt):
+    tensorrt("10.3.0.26")
+    assert chosen("auto", [75]) == ("rtx", (75,))
+    with pytest.raises(MrcfaError, match=r"RTX A4000 \(sm_86\), and not for sm_75; --flavour rtx"):
+        choose_target("tensorrt", [75])
+
+
+def test_with_a_gpu_but_no_tensorrt_rtx_builds_for_that_gpu_too(rtx, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA GeForce RTX 5090", 120)])
+    assert chosen() == ("rtx", (75, 86, 89, 120))
+
+
+def test_a_tensorrt_that_is_too_old_is_told(tensorrt):
+    tensorrt("8.5.2.2")
+    with pytest.raises(MrcfaError, match=r"TensorRT 8\.5\.2\.2 is too old; mrcfa needs 10\.3"):
+        choose_target("tensorrt")
+
+
+def test_tensorrt_without_a_gpu_is_told(tensorrt, monkeypatch):
+    tensorrt("10.3.0.26")
+    monkeypatch.setattr(machine, "gpus", lambda: [])
+    with pytest.raises(MrcfaError, match="none is visible here; --flavour rtx builds without one"):
+        choose_target("tensorrt")
+
+
+@pytest.mark.parametrize(
+    ("sm", "reason"),
+    [
+        (87, r"Jetson Orin: .* copy the bundle there and run, with JetPack 6\.1 or later"),
+        (110, "Jetson Thor: .* JetPack 7 or later: mrcfa build"),
+        (72, r"Jetson Xavier: .* TensorRT 8\.5 and mrcfa needs 10\.3"),
+        (90, "builds for sm_75, sm_80, sm_86, .* not for sm_90; TensorRT on a machine with such"),
+    ],
+)
+def test_what_rtx_cannot_build_for_is_told_with_the_way_out(sm, reason, rtx):
+    with pytest.raises(MrcfaError, match=reason):
+        choose_target("auto", [sm])
+
+
+def test_no_tensorrt_at_all_meets_the_install_command_of_each_flavour(monkeypatch):
+    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
+    with pytest.raises(MrcfaError, match=r"mrcfa\[rtx\].*mrcfa\[tensorrt\].*JetPack"):
+        choose_target()
+    with pytest.raises(MrcfaError, match=r"tensorrt_rtx is not installed"):
+        choose_target("rtx")
+
+
+def test_an_unknown_flavour_meets_the_known_ones():
+    with pytest.raises(
+        MrcfaError, match="unknown flavour 'lean'; choose one of auto, tensorrt, rtx"
+    ):
+        choose_target("lean")

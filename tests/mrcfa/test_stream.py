@@ -1,0 +1,131 @@
+import resource
+import threading
+
+import numpy as np
+import pytest
+
+from mrcfa import Stream
+from mrcfa.errors import MrcfaError
+
+
+def masks(stream, frames):
+    return np.stack([stream(frame) for frame in frames])
+
+
+def test_a_stream_gives_a_mask_of_the_frames_size(bundle, clip):
+    with Stream(bundle("b0"), backend="onnxruntime") as stream:
+        assert stream.backend == "onnxruntime (CPU, fp32)"
+        assert (stream.size, len(stream.classes), stream.palette.shape) == ((96, 160), 124, (124, 3))
+        mask = stream(clip(1, 96, 160)[0])
+    assert (mask.dtype, mask.shape) == (np.uint8, (96, 160))
+
+
+def test_backends_agree_through_cold_start_and_steady_state(bundle, clip):
+    frames = clip(12, 96, 160)
+    eager = masks(Stream(bundle("b0"), backend="eager"), frames)
+    runtime = masks(Stream(bundle("b0"), backend="onnxruntime"), frames)
+    assert (eager == runtime).mean() > 0.9999
+
+
+def test_auto_picks_what_runs_here(bundle):
+    assert Stream(bundle("b0")).backend.startswith("onnxruntime")
+
+
+def test_interleaved_streams_share_the_session_and_not_the_state(bundle, clip):
+    first, second = clip(12, 96, 160), clip(12, 96, 160, seed=1)
+    alone = [masks(Stream(bundle("b0")), frames) for frames in (first, second)]
+    streams = Stream(bundle("b0")), Stream(bundle("b0"))
+    assert streams[0]._backend is streams[1]._backend
+    together = [(streams[0](a), streams[1](b)) for a, b in zip(first, second, strict=True)]
+    np.testing.assert_array_equal([pair[0] for pair in together], alone[0])
+    np.testing.assert_array_equal([pair[1] for pair in together], alone[1])
+
+
+def test_streams_in_threads_do_not_disturb_each_other(bundle, clip):
+    clips = [clip(8, 96, 160, seed=seed) for seed in range(3)]
+    alone = [masks(Stream(bundle("b0")), frames) for frames in clips]
+    found: dict[int, np.ndarray] = {}
+    threads = [
+        threading.Thread(
+            target=lambda i=i, f=f: found.update({i: masks(Stream(bundle("b0")), f)})
+        )
+        for i, f in enumerate(clips)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, wanted in enumerate(alone):
+        np.testing.assert_array_equal(found[number], wanted)
+
+
+def test_reset_equals_a_new_stream_to_the_bit(bundle, clip):
+    frames = clip(12, 96, 160)
+    stream = Stream(bundle("b0"))
+    masks(stream, clip(5, 96, 160, seed=3))
+    stream.reset()
+    np.testing.assert_array_equal(masks(stream, frames), masks(Stream(bundle("b0")), frames))
+
+
+def test_a_thousand_frames_do_not_grow_the_process(bundle, clip):
+    frames = clip(10, 96, 160)
+    stream = Stream(bundle("b0"))
+    for number in range(1000):
+        stream(frames[number % 10])
+        if number == 100:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib < 16 * 1024
+
+
+def test_frames_of_another_size_are_resized_on_the_host(bundle, clip):
+    mask = Stream(bundle("b0"))(clip(1, 131, 77)[0])
+    assert mask.shape == (131, 77)
+
+
+def test_a_logits_bundle_gives_the_same_masks_as_a_mask_bundle(bundle, clip):
+    frames = clip(3, 96, 160)
+    wanted = masks(Stream(bundle("b0")), frames)
+    found = masks(Stream(bundle("b0", output="logits")), frames)
+    assert (wanted == found).mean() > 0.9999
+
+
+def test_the_authors_cold_start_answers_with_the_single_frame_head(bundle, clip, golden_model):
+    from cases import normalised
+
+    frames = clip(4, 96, 160)
+    single = Stream(bundle("b0"), backend="eager", cold_start="single")
+    streamed = Stream(bundle("b0"), backend="eager")
+    answers = masks(single, frames)
+    logits = golden_model("b0")(normalised(frames[2:3]))
+    quarter = logits[0].argmax(dim=0).numpy()
+    assert (answers[2][::4, ::4] == quarter).mean() > 0.8
+    assert (answers[3] == masks(streamed, frames)[3]).all()
+
+
+@pytest.mark.parametrize(
+    ("frame", "says"),
+    [
+        (np.zeros((96, 160, 3), np.float32), "uint8 array, not float32"),
+        (np.zeros((96, 160), np.uint8), r"shape \(height, width, 3\), not \(96, 160\)"),
+        (np.zeros((3, 96, 160), np.uint8), "shape"),
+        (np.zeros((0, 160, 3), np.uint8), "shape"),
+        ([[1, 2, 3]], "not list"),
+    ],
+)
+def test_a_frame_that_is_none_is_refused_with_the_remedy(bundle, frame, says):
+    with pytest.raises(MrcfaError, match=says):
+        Stream(bundle("b0"))(frame)
+
+
+@pytest.mark.parametrize(
+    ("backend", "says"),
+    [
+        ("caffe", "choose one of auto, tensorrt, onnxruntime, eager"),
+        ("onnxruntime:tpu", "unknown provider 'tpu'"),
+        ("onnxruntime:cuda", "cannot use its CUDAExecutionProvider"),
+    ],
+)
+def test_a_backend_that_is_not_there_is_named(bundle, backend, says):
+    with pytest.raises(MrcfaError, match=says):
+        Stream(bundle("b0"), backend=backend)

@@ -1,0 +1,190 @@
+"""`mrcfa run`, `eval` and `sample` as they are typed: exit codes, files and words."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+import cli
+import mrcfa
+
+SIZE = (96, 160)
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "sample"
+    cli.sample(folder, videos=1, frames=18, size="96x160")
+    return folder
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capfdbinary):
+    """`command("run", …)` in an empty folder: exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["mrcfa", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return ended.value.code, out, err.decode()
+
+    return call
+
+
+@pytest.fixture
+def threshold(monkeypatch):
+    """Instead of a model: `car` where a pixel is bright, `sky` elsewhere."""
+
+    class Threshold:
+        classes, palette = ("sky", "car"), np.array([(70, 130, 180), (0, 0, 142)], np.uint8)
+        backend = "a threshold"
+
+        def __init__(self, bundle, backend="auto"):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def __call__(self, frame):
+            return (frame.mean(-1) > 128).astype(np.uint8)
+
+        def reset(self):
+            pass
+
+    monkeypatch.setattr(mrcfa, "Stream", Threshold)
+
+
+def test_run_writes_a_video_like_its_input(command, sample, bundle):
+    code, out, err = command("run", bundle("b0"), sample / "street.mp4", "-o", "masks.mp4")
+    assert (code, out) == (0, b"")
+    assert err.startswith("wrote masks.mp4: 18 frames, ")
+    assert "onnxruntime" in err
+    probes = []
+    for path in (sample / "street.mp4", Path("masks.mp4")):
+        with av.open(str(path)) as file:
+            stream = file.streams.video[0]
+            shown = sum(1 for _ in file.decode(stream))
+            probes.append((stream.codec.name, stream.width, stream.height, stream.average_rate))
+            probes[-1] += (shown,)
+    assert probes == [("h264", 160, 96, 15, 18)] * 2
+
+
+@pytest.mark.usefixtures("threshold")
+class TestRun:
+    def test_the_default_output_is_named_after_the_input(self, command, sample):
+        assert command("run", "b", sample / "street.mp4")[0] == 0
+        assert command("run", "b", sample / "data" / "sample_0" / "origin", "--end", 0.1)[0] == 0
+        assert {path.name for path in Path.cwd().iterdir()} == {
+            "street.mrcfa.mp4",
+            "origin.mrcfa.mp4",
+        }
+
+    def test_images_become_indexed_pngs_of_the_same_names(self, command, sample):
+        folder = sample / "data" / "sample_0" / "origin"
+        assert command("run", "b", f"{folder}/*5.jpg", "-o", "masks")[0] == 0
+        assert sorted(path.name for path in Path("masks").iterdir()) == [
+            "00000005.png",
+            "00000015.png",
+        ]
+        with Image.open("masks/00000005.png") as mask, Image.open(folder / "00000005.jpg") as image:
+            expected = np.asarray(image).mean(-1) > 128
+            np.testing.assert_array_equal(np.asarray(mask), expected)
+
+    def test_grey_alpha_portrait_and_odd_images_of_mixed_sizes_become_one_video(self, command):
+        Path("in").mkdir()
+        for number, (mode, size) in enumerate(
+            [("L", (161, 97)), ("RGBA", (96, 160)), ("LA", (47, 33)), ("P", (160, 96))]
+        ):
+            Image.new(mode, size).save(f"in/{number}.png")
+        assert command("run", "b", "in", "-o", "out.mp4", "--as", "side-by-side")[0] == 0
+        with av.open("out.mp4") as file:
+            shapes = [frame.to_ndarray(format="rgb24").shape for frame in file.decode(video=0)]
+        assert shapes == [(98, 322, 3)] * 4
+
+    def test_a_pipe_is_answered_with_a_pipe(self, command, monkeypatch):
+        frames = np.random.default_rng(0).integers(0, 256, (3, 4, 6, 3), np.uint8)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(frames.tobytes())))
+        code, out, err = command("run", "b", "-", "--raw", "6x4")
+        assert (code, out) == (0, (frames.mean(-1) > 128).astype(np.uint8).tobytes())
+        assert err.startswith("wrote -: 3 frames")
+
+    def test_only_the_wanted_classes_are_shown(self, command, sample):
+        words = ("run", "b", sample / "street.mp4", "-o", "cars.npz", "--classes", "car,")
+        assert command(*words)[0] == 0
+        with np.load("cars.npz") as saved:
+            assert np.unique(saved["000000"]).tolist() == [1, 255]
+
+    def test_a_truncated_video_is_processed_and_ends_with_exit_code_1(self, command, sample):
+        whole = (sample / "street.mp4").read_bytes()
+        Path("cut.mp4").write_bytes(whole[: len(whole) * 9 // 10])
+        code, _, err = command("run", "b", "cut.mp4", "-o", "out.mp4")
+        assert code == 1
+        with av.open("out.mp4") as file:
+            shown = sum(1 for _ in file.decode(video=0))
+        assert 0 < shown < 18
+        assert f"mrcfa: {18 - shown} of 18 frames of cut.mp4 were lost: it is damaged\n" in err
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["nowhere.mp4"], "there is no nowhere.mp4"),
+            (["junk.mp4"], "junk.mp4 cannot be opened"),
+            (["empty"], "empty has no images"),
+            (["{video}", "--start", "99"], "has no frames in the part asked for"),
+            (["{video}", "--classes", "cars"], "no class is called 'cars'; did you mean car"),
+            (["{video}", "--as", "picture"], "unknown style 'picture'; choose one of overlay"),
+            (["-", "--raw", "huge"], "'huge' is no size; write it like 864x480"),
+            (["{video}", "-o", "junk.mp4/out.npz"], "cannot write junk.mp4/out.npz"),
+            (["{video}", "-o", "{video}"], "is the input; name another output"),
+        ],
+    )
+    def test_bad_input_is_one_sentence_and_changes_nothing(self, command, sample, words, message):
+        Path("old.mp4").write_text("old")
+        Path("junk.mp4").write_text("junk")
+        Path("empty").mkdir()
+        before = sorted(Path.cwd().rglob("*"))
+        words = [word.format(video=sample / "street.mp4") for word in words]
+        code, out, err = command("run", "b", "-o", "old.mp4", *words)
+        assert (code, out) == (2, b"")
+        assert err.startswith("mrcfa: ")
+        assert message in err
+        assert err.count("\n") == 1
+        assert sorted(Path.cwd().rglob("*")) == before
+        assert Path("old.mp4").read_text() == "old"
+
+
+def test_eval_prints_the_metrics_and_what_a_second_bundle_changes(command, sample, bundle):
+    words = ("eval", bundle("b0"), sample, "--against", bundle("b0"), "--vspw-script", "--json")
+    code, out, err = command(*words)
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    first, second = answer["evaluations"]
+    assert set(first["metrics"]) == {"mIoU", "WIoU", "pixel_accuracy", "mVC8", "mVC16"}
+    assert first["frames"] == 18
+    assert first == second
+    assert set(answer["difference"].values()) == {0.0}
+    assert not any(Path(".cache").rglob("*.npz"))
+
+
+def test_eval_without_a_dataset_is_one_sentence(command, bundle):
+    code, _, err = command("eval", bundle("b0"), "nowhere")
+    assert code == 2
+    assert err == "mrcfa: there is no dataset at nowhere; mrcfa sample nowhere makes a small one\n"
+
+
+def test_sample_says_what_it_wrote(command):
+    code, out, _ = command("sample", "s", "--videos", 1, "--frames", 1, "--size", "32x32")
+    assert (code, out) == (0, b"wrote s: 1 videos with masks, and s/street.mp4\n")
+    assert Path("s/val.txt").is_file()
