@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
-from onnx import TensorProto, helper
+from onnx import helper
 
 from mrcfa.backends.eager import full_size_mask, network_input
 from mrcfa.model import MRCFA, Reference
@@ -69,13 +69,9 @@ class _GraphStream:
 
     def step(self, image: np.ndarray) -> dict[str, np.ndarray]:
         names = [value.name for value in self._encoder.get_outputs()]
-        features = dict(
-            zip(names, self._encoder.run(None, {"image": image[None]}), strict=True)
-        )
+        features = dict(zip(names, self._encoder.run(None, {"image": image[None]}), strict=True))
         names = [value.name for value in self._decoder.get_outputs()]
-        answer = dict(
-            zip(names, self._decoder.run(None, {**features, **self._state}), strict=True)
-        )
+        answer = dict(zip(names, self._decoder.run(None, {**features, **self._state}), strict=True))
         self._state = {"memory": answer["memory_out"], "frame": answer["frame_out"]}
         return answer
 

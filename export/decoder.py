@@ -37,8 +37,8 @@ class DecoderGraph(nn.Module):
     """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits, mask if asked for).
 
     Only one of the last two is an output of the ONNX graph. The FP32 graph is laid out for CPUs: it
-    refines one reference after the other, so that their maps stay in the cache, and keeps classes on
-    the last axis. The FP16 graph is laid out for GPUs, which would rather have it all at once.
+    refines one reference after the other, so that their maps stay in the cache, and has the classes
+    on the last axis. The FP16 graph is laid out for GPUs, which would rather have it all at once.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class DecoderGraph(nn.Module):
             if name in model.refinement.maa:
                 self.maa[name] = Aggregation(model.refinement.maa[name], tokens, grid)
         shift = shift_for(model.refinement, layout.tokens(self.scales[-1]))
-        on_cpu = dtype == torch.float32 and shift is not None
-        self.together = 1 if on_cpu else len(config.references)
-        if on_cpu:
+        if dtype == torch.float32 and shift is not None:
+            self.together = 1
             self.retrieval: nn.Module = LastAxisRetrieval(layout.grid(4), shift)
             self.logits: nn.Module = ClassesFirst()
             self.mask: nn.Module = LastAxisMask(config.size, frame)
         else:
+            self.together = len(config.references)
             self.retrieval = Retrieval(layout.grid(4))
             self.logits = nn.Identity()
             self.mask = Mask(config.size, frame)
@@ -90,18 +90,21 @@ class DecoderGraph(nn.Module):
 
     def _weights(self, asked: dict[int, Tensor], kept: dict[int, Tensor]) -> Tensor:
         """SAR and MAA for some references: (r, S, h·w) on the finest grid."""
-        refined = None
+        refined: Tensor | None = None
         for stride in self.scales:
             name = str(stride)
             maps = self.affinity[name](kept[stride], asked[stride])
             if name in self.sar:
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](refined, maps)
+        assert refined is not None
         return resize(refined, self.finest, align_corners=True).flatten(2)
 
 
 class Recall(nn.Module):
     """The schedule as a table: which R of the last M + 1 entries serve this frame."""
+
+    schedule: Tensor
 
     def __init__(self, offsets: tuple[int, ...]) -> None:
         super().__init__()
@@ -115,7 +118,9 @@ class Recall(nn.Module):
 
 
 class Selection(nn.Module):
-    """STM: (R, N, D) entries -> the kept tokens' keys of every scale and their values, (R, S, ·)."""
+    """STM: (R, N, D) entries -> the kept tokens' keys of all scales and values, (R, S, ·)."""
+
+    row: Tensor
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -212,4 +217,3 @@ def _repeated_conv(folded: Affine, tokens: int) -> nn.Conv2d:
     conv.weight = nn.Parameter(folded.weight.repeat(tokens, 1, 1, 1))
     conv.bias = nn.Parameter(folded.bias.repeat(tokens))
     return conv
-

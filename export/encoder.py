@@ -64,6 +64,9 @@ class EncoderGraph(nn.Module):
 class Preparation(nn.Module):
     """uint8 (1, h, w, 3) -> normalised (1, 3, H, W): bilinear, half-pixel, no antialias."""
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, size: tuple[int, int]) -> None:
         super().__init__()
         self.size = size
@@ -100,7 +103,7 @@ def with_channels_first(encoder: MiT) -> MiT:
     """A copy of the encoder whose feed-forward parts work on images instead of tokens."""
     encoder = deepcopy(encoder)
     for block in encoder.modules():
-        if isinstance(block, Block):
+        if isinstance(block, Block) and isinstance(block.mlp, MixFFN):
             block.mlp = ChannelsFirstFFN(block.mlp)
     return encoder
 

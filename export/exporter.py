@@ -95,9 +95,7 @@ def export_bundle(
                 },
                 weights=_origin(weights, seed),
                 files={},
-                tools={
-                    name: version(name) for name in ("torch", "onnx", "onnxsim", "onnxscript")
-                },
+                tools={name: version(name) for name in ("torch", "onnx", "onnxsim", "onnxscript")},
                 cost=costs,
                 parity={
                     name: tuple(check.to_json() for check in parity.checks)

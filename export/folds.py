@@ -32,8 +32,8 @@ def fold_fusion(fusion: Fusion) -> list[Affine]:
 
     The fused feature is F = ReLU(BN(Σᵢ Wᵢ·up(Lᵢcᵢ + lᵢ))), where Wᵢ is the slice of the mixing conv
     for stage i and BN(x) = s·x + t with s = γ/√(var+ε), t = β − s·mean. A 1×1 conv acts on channels
-    and bilinear resizing on positions, so they commute; resizing keeps constants because its weights
-    sum to one. Hence F = ReLU(Σᵢ up(s·WᵢLᵢ·cᵢ) + Σᵢ s·Wᵢlᵢ + t): each matrix is applied at the
+    and bilinear resizing on positions, so they commute; resizing keeps constants as its weights sum
+    to one. Hence F = ReLU(Σᵢ up(s·WᵢLᵢ·cᵢ) + Σᵢ s·Wᵢlᵢ + t): each matrix is applied at the
     stage's own resolution, and the constant joins the last one.
     """
     norm = fusion.norm
@@ -66,8 +66,8 @@ def fold_values(classify: Affine, value: Affine, references: int) -> Affine:
     """Values that are already class scores: the classifier and the mean go before the retrieval.
 
     With Aᵣ the (softmaxed) weights of reference r, Vᵣ its values, D and d the classifier's matrix
-    and bias: D·(1/R·Σᵣ AᵣVᵣ + f) + d = Σᵣ Aᵣ(VᵣDᵀ/R) + (D·f + d). The bias d stays with the target's
-    own feature f, so the values take D without it.
+    and bias: D·(1/R·Σᵣ AᵣVᵣ + f) + d = Σᵣ Aᵣ(VᵣDᵀ/R) + (D·f + d). The bias d stays with the
+    target's own feature f, so the values take D without it.
     """
     silent = Affine(classify.weight, torch.zeros_like(classify.bias))
     weight, bias = fold_after_conv(silent, value)

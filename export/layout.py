@@ -18,7 +18,7 @@ TOPK_LIMIT = 3840
 class Layout:
     """Grids and columns of the graphs for one model.
 
-    An entry has one row per token of the key grid; its columns are the keys of every scale, coarsest
+    An entry has one row per token of the key grid; its columns are the keys of all scales, coarsest
     first, then the values. Keys of a coarser grid have fewer tokens than there are rows: their
     tokens are split over as many rows as it takes, so their width shrinks by that factor.
     """

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import onnx
+import onnx.inliner
 import onnxsim
 import torch
 from onnx import helper

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from mrcfa.mit import MiT
+from mrcfa.mit import MiT, Stage
 
 
 class WideLayerNorm(nn.LayerNorm):
@@ -17,6 +17,12 @@ class WideLayerNorm(nn.LayerNorm):
         return super().forward(tokens.float()).to(self.answer)
 
 
+class ResidualStart(WideLayerNorm):
+    """The norm after a patch embedding, where a stage's tokens start in FP32."""
+
+    answer = torch.float32
+
+
 def widely(operation: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
     """Run an operation in FP32 and come back: the casts make an island explicit in the graph."""
     return operation(value.float()).to(value.dtype)
@@ -25,8 +31,8 @@ def widely(operation: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
 def make_half(module: nn.Module) -> None:
     """Round the parameters to FP16 once; norms keep FP32 parameters and compute in FP32.
 
-    A stage's tokens start in FP32, and `tokens + block(norm(tokens))` keeps them there, because FP32
-    plus FP16 is FP32: the rounding of one block is not added to that of all before it.
+    A stage's tokens start in FP32, and `tokens + block(norm(tokens))` keeps them there, as FP32 plus
+    FP16 is FP32: the rounding of one block is not added to that of all before it.
     """
     module.half()
     for child in module.modules():
@@ -34,4 +40,5 @@ def make_half(module: nn.Module) -> None:
             child.float().__class__ = WideLayerNorm
     for encoder in (child for child in module.modules() if isinstance(child, MiT)):
         for stage in encoder.stages:
-            stage.embed.norm.answer = torch.float32
+            assert isinstance(stage, Stage)
+            stage.embed.norm.__class__ = ResidualStart

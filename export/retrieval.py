@@ -27,9 +27,7 @@ class Retrieval(nn.Module):
         super().__init__()
         self.quarter = quarter
 
-    def forward(
-        self, base: Tensor, refined: Sequence[Tensor], values: Sequence[Tensor]
-    ) -> Tensor:
+    def forward(self, base: Tensor, refined: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
         (maps,), (tokens,) = refined, values
         weights = widely(lambda x: x.softmax(dim=1), maps).flatten(0, 1)
         scores = base + (tokens.flatten(0, 1).t() @ weights).view_as(base)
@@ -53,7 +51,7 @@ class LastAxisRetrieval(nn.Module):
     """The same with classes last, (1, H/4, W/4, C), and the softmax's division after the product.
 
     With E = exp(x − c), the retrieved scores are (EᵀV) / (Eᵀ1) whatever c is, so a column of ones
-    beside V sums the exponentials in the product itself. c must keep E inside FP32's range for every
+    beside V sums the exponentials in the product itself. c must keep E inside FP32's range for any
     x in [0, bound]; `shift_for` finds it.
     """
 
@@ -61,9 +59,7 @@ class LastAxisRetrieval(nn.Module):
         super().__init__()
         self.quarter, self.shift = quarter, shift
 
-    def forward(
-        self, base: Tensor, refined: Sequence[Tensor], values: Sequence[Tensor]
-    ) -> Tensor:
+    def forward(self, base: Tensor, refined: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
         scores = base.permute(0, 2, 3, 1)
         for maps, tokens in zip(refined, values, strict=True):
             exponentials = (maps - self.shift).exp().transpose(1, 2)

@@ -31,7 +31,7 @@ class Selection:
 
 
 def select_tokens(affinity: Tensor, selection: Selection) -> Tensor:
-    """(R, queries, keys) affinities at 1/32 -> (R, S) int32 indices of the most important tokens."""
+    """(R, queries, keys) affinities at 1/32 -> (R, S) int32 indices of the S most important."""
     if torch.onnx.is_in_onnx_export():
         return torch.onnx.ops.symbolic(
             f"{DOMAIN}::{NAME}",
@@ -54,8 +54,9 @@ def function(selection: Selection, opset: int) -> onnx.FunctionProto:
     """The body. Its constants repeat the call's attributes, so that any parser may inline it."""
 
     def constant(name: str, values: list[int] | list[float]) -> onnx.NodeProto:
-        kind = "value_floats" if isinstance(values[0], float) else "value_ints"
-        return helper.make_node("Constant", [], [name], name=name, **{kind: values})
+        if isinstance(values[0], float):
+            return helper.make_node("Constant", [], [name], name=name, value_floats=values)
+        return helper.make_node("Constant", [], [name], name=name, value_ints=values)
 
     nodes = [
         constant("top", [selection.top]),
@@ -88,7 +89,9 @@ def function(selection: Selection, opset: int) -> onnx.FunctionProto:
         scores = "scores"
     nodes += [
         constant("keep", [selection.keep]),
-        helper.make_node("TopK", [scores, "keep"], ["_scores", "indices"], name="keep_most", axis=1),
+        helper.make_node(
+            "TopK", [scores, "keep"], ["_scores", "indices"], name="keep_most", axis=1
+        ),
         helper.make_node("Cast", ["indices"], ["selected"], name="narrow", to=TensorProto.INT32),
     ]
     return helper.make_function(

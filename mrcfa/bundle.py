@@ -164,7 +164,7 @@ class Bundle:
             ) from None
 
     def file(self, name: str) -> Path:
-        """The path of one of the bundle's files, once its size and hash are as the manifest says."""
+        """The path of one of the bundle's files, its size and hash being as the manifest says."""
         path = self._inside(name)
         expected = self.manifest.files.get(name)
         if expected is None:
@@ -185,7 +185,7 @@ class Bundle:
         return path
 
     def with_engine(self, engine: Engine, contents: Mapping[str, bytes]) -> "Bundle":
-        """Add an engine, replacing one of the same name. Whenever this stops, the bundle is whole."""
+        """Add an engine or replace one of the same name; whenever this stops, all is whole."""
         kept = tuple(other for other in self.manifest.engines if other.name != engine.name)
         dropped = {
             name

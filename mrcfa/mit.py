@@ -1,5 +1,7 @@
 """Mix Transformer (MiT), SegFormer's encoder: four stages at 1/4, 1/8, 1/16 and 1/32."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -123,6 +125,6 @@ def as_tokens(image: Tensor) -> Tensor:
     return image.flatten(2).transpose(1, 2)
 
 
-def as_image(tokens: Tensor, grid: tuple[int, int]) -> Tensor:
+def as_image(tokens: Tensor, grid: Sequence[int]) -> Tensor:
     """(B, h·w, C) -> (B, C, h, w)."""
     return tokens.transpose(1, 2).unflatten(2, grid)

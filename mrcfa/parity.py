@@ -9,9 +9,13 @@ from mrcfa.checks import Check
 
 LIMITS = {
     "fp32": {"worst": 5e-5, "mean": 5e-6, "agreement": 0.999},
-    "fp16": {"worst": 2e-2, "mean": 1e-3, "agreement": 0.99},
+    "fp16": {"worst": 0.25, "mean": 1e-3, "agreement": 0.99},
 }
-"""Logit errors as shares of the logits' range; NVIDIA gates its own SegFormer at 0.99 agreement."""
+"""Logit errors as shares of the logits' range; NVIDIA gates its own SegFormer at 0.99 agreement.
+
+In FP16 a token at the edge of STM's choice may swap with its neighbour, which moves single logits
+far and the masks hardly: there the largest error only catches what is broken.
+"""
 
 
 @dataclass

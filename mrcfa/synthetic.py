@@ -6,9 +6,7 @@ from numpy.typing import NDArray
 WAVES = 12
 
 
-def drifting_clip(
-    frames: int, size: tuple[int, int], seed: int = 0
-) -> NDArray[np.uint8]:
+def drifting_clip(frames: int, size: tuple[int, int], seed: int = 0) -> NDArray[np.uint8]:
     """uint8 (frames, h, w, 3): plane waves of random colour that move a few pixels per frame."""
     rng = np.random.default_rng([seed, *size])
     y, x = (axis.astype(np.float32) for axis in np.mgrid[: size[0], : size[1]])

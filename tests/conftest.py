@@ -14,7 +14,6 @@ from fill import clip as make_clip
 from export.exporter import Options, export_bundle
 from mrcfa import MRCFA, load_weights, preset
 
-
 _OPTIONS = {field.name for field in fields(Options)}
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 

@@ -49,7 +49,7 @@ class Backend(ABC):
         return self.decode(self.encode(image), state)
 
     def timed_step(self, image: Image, state: Any) -> tuple[Arrays, Any, dict[str, float]]:
-        """`step`, and the seconds that its parts took; a backend on a GPU asks the device instead."""
+        """`step`, and the seconds that its parts took; on a GPU the device is asked instead."""
         began = perf_counter()
         features = self.encode(image)
         encoded = perf_counter()

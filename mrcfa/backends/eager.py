@@ -27,7 +27,7 @@ class Memory(NamedTuple):
 
 
 class EagerBackend(Backend):
-    """`cold_start="single"` answers the first frames with the single-frame head, as the authors do."""
+    """`cold_start="single"`: the first frames take the single-frame head, as the authors do."""
 
     def __init__(self, bundle: Bundle, cold_start: str = "stream", threads: int = 0) -> None:
         if cold_start not in ("stream", "single"):
@@ -73,7 +73,7 @@ def network_input(image: Image, size: tuple[int, int]) -> Tensor:
 
 
 def full_size_mask(logits: Tensor, size: tuple[int, int], frame: tuple[int, int]) -> Image:
-    """(1, classes, H/4, W/4) -> uint8 (h, w): logits are resized, first to H×W, before the argmax."""
+    """(1, classes, H/4, W/4) -> uint8 (h, w): logits are resized, first to H×W, before argmax."""
     for target in (size, frame):
         if tuple(logits.shape[2:]) != target:
             logits = F.interpolate(logits, size=target, mode="bilinear", align_corners=False)

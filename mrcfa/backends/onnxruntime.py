@@ -9,6 +9,8 @@ from mrcfa.backends import Arrays, Backend, Image, Unfit
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError, named
 
+ort.disable_telemetry_events()
+
 PROVIDERS = {
     "cuda": "CUDAExecutionProvider",
     "cpu": "CPUExecutionProvider",
@@ -65,7 +67,7 @@ class OnnxRuntimeBackend(Backend):
         return "cuda" if PROVIDERS["cuda"] in ort.get_available_providers() else "cpu"
 
     def _session(self, precision: str, part: str, provider: str) -> Any:
-        """A session that runs on the provider asked for: ONNX Runtime itself falls back silently."""
+        """A session on the provider asked for; ONNX Runtime itself falls back silently."""
         path = self._bundle.file(self._bundle.graph(precision, part).file)
         options = ort.SessionOptions()
         options.intra_op_num_threads = self._threads

@@ -59,7 +59,9 @@ def test_the_contracts_tensors_are_there_under_their_names(graphs, precision):
 
 
 def test_four_scales_add_a_query_and_pack_the_coarse_keys(bundle):
-    graph = Bundle.open(bundle("b0", "cityscapes", output="logits", precisions=("fp32",))).graph("fp32", "encoder")
+    graph = Bundle.open(bundle("b0", "cityscapes", output="logits", precisions=("fp32",))).graph(
+        "fp32", "encoder"
+    )
     shapes = {spec.name: spec.shape for spec in graph.outputs}
     assert shapes["base"] == (1, 19, 24, 40)
     assert shapes["query_4"] == (1, 960, 32)

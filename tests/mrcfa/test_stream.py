@@ -15,7 +15,11 @@ def masks(stream, frames):
 def test_a_stream_gives_a_mask_of_the_frames_size(bundle, clip):
     with Stream(bundle("b0"), backend="onnxruntime") as stream:
         assert stream.backend == "onnxruntime (CPU, fp32)"
-        assert (stream.size, len(stream.classes), stream.palette.shape) == ((96, 160), 124, (124, 3))
+        assert (stream.size, len(stream.classes), stream.palette.shape) == (
+            (96, 160),
+            124,
+            (124, 3),
+        )
         mask = stream(clip(1, 96, 160)[0])
     assert (mask.dtype, mask.shape) == (np.uint8, (96, 160))
 
@@ -46,9 +50,7 @@ def test_streams_in_threads_do_not_disturb_each_other(bundle, clip):
     alone = [masks(Stream(bundle("b0")), frames) for frames in clips]
     found: dict[int, np.ndarray] = {}
     threads = [
-        threading.Thread(
-            target=lambda i=i, f=f: found.update({i: masks(Stream(bundle("b0")), f)})
-        )
+        threading.Thread(target=lambda i=i, f=f: found.update({i: masks(Stream(bundle("b0")), f)}))
         for i, f in enumerate(clips)
     ]
     for thread in threads:

@@ -89,7 +89,10 @@ std::size_t width_of(const std::string& dtype) {
   if (dtype == "float32" || dtype == "int32") {
     return 4;
   }
-  return dtype == "float16" ? 2 : dtype == "uint8" ? 1 : 0;
+  if (dtype == "float16") {
+    return 2;
+  }
+  return dtype == "uint8" ? 1 : 0;
 }
 
 TensorSpec tensor(const Json& value) {

@@ -39,11 +39,11 @@ struct Free {
 };
 using DeviceMemory = std::unique_ptr<void, Free>;
 
-inline DeviceMemory zeros(std::size_t bytes) {
+inline DeviceMemory zeros(std::size_t bytes, cudaStream_t stream) {
   void* memory = nullptr;
   check(cudaMalloc(&memory, bytes), "give memory");
   DeviceMemory made(memory);
-  check(cudaMemset(memory, 0, bytes), "clear memory");
+  check(cudaMemsetAsync(memory, 0, bytes, stream), "clear memory");
   return made;
 }
 

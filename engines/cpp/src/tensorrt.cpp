@@ -278,9 +278,10 @@ void Engines::load_plugin(std::filesystem::path library) const {
   if (!std::filesystem::is_regular_file(library, ignored)) {
     throw Error("the plugin library " + library.string() + " does not exist");
   }
+  Log::forget();
   registry.loadLibrary(std::filesystem::absolute(library).c_str());
   if (!registered()) {
-    throw Error(library.string() + " does not provide " + kPlugin);
+    throw Error(library.string() + " does not provide " + kPlugin + ": " + Log::complaint());
   }
 }
 
@@ -300,7 +301,9 @@ Part Engines::part(const Bundle& bundle, const Engine& engine, const std::string
 /// Refuses engines whose tensors are not those of the manifest, or that do not fit each other.
 void Engines::check(const Bundle& bundle, const Engine& engine) const {
   const auto same = [](const TensorSpec& one, const TensorSpec& other) {
-    return one.dtype == other.dtype && one.shape == other.shape && one.bytes() > 0;
+    const auto& shape = one.shape;
+    return one.dtype == other.dtype && shape == other.shape && one.bytes() > 0 &&
+           std::all_of(shape.begin(), shape.end(), [](std::int64_t length) { return length > 0; });
   };
   bool fits = same(named(encoder.tensors, "image"), image) &&
               same(named(decoder.tensors, answer.name), answer);
@@ -326,7 +329,7 @@ class TensorRtRunner final : public Runner {
     for (const Part* part : {&engines_->encoder, &engines_->decoder}) {
       for (const TensorSpec& spec : part->tensors) {
         if (cuda::DeviceMemory& buffer = buffers_[spec.name]; !buffer) {
-          buffer = cuda::zeros(spec.bytes());
+          buffer = cuda::zeros(spec.bytes(), own_.get());
         }
       }
       contexts_.push_back(Log::made<Error>([&] { return part->engine->createExecutionContext(); },
@@ -336,9 +339,9 @@ class TensorRtRunner final : public Runner {
       bind(turn);
       // A context sets itself up in its first run with new addresses, which must not be captured.
       enqueue(own_.get());
-      cuda::check(cudaStreamSynchronize(own_.get()), "run the engines");
       graphs_[turn] = cuda::captured(own_.get(), [this] { enqueue(own_.get()); });
     }
+    cuda::check(cudaStreamSynchronize(own_.get()), "run the engines");
     clear();
   }
 

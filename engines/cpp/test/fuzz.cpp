@@ -19,25 +19,25 @@ class Target {
   explicit Target(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   void operator()(const std::string& text) {
-    ++inputs_;
     try {
       const mrcfa::Bundle bundle(folder_, mrcfa::Manifest::parse(text, folder_ / "manifest.json"));
-      ++read_;
       for (const mrcfa::Graphs& graphs : bundle.manifest().graphs) {
         (void)mrcfa::named(graphs.decoder.inputs, "memory").bytes();
         (void)bundle.read(graphs.decoder.file);
       }
+      ++read_;
     } catch (const mrcfa::Error&) {
+      ++refused_;
     }
   }
 
-  [[nodiscard]] int inputs() const { return inputs_; }
   [[nodiscard]] int read() const { return read_; }
+  [[nodiscard]] int refused() const { return refused_; }
 
  private:
   std::filesystem::path folder_;
-  int inputs_ = 0;
   int read_ = 0;
+  int refused_ = 0;
 };
 
 std::string damaged(std::string text, std::mt19937& random) {
@@ -69,11 +69,12 @@ std::string damaged(std::string text, std::mt19937& random) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
+  const std::vector<std::string> words(argv, argv + argc);
+  if (words.size() != 4) {
     std::cerr << "usage: mrcfa-fuzz BUNDLE INPUTS SEED < manifests.txt\n";
     return 2;
   }
-  Target target(argv[1]);
+  Target target(words[1]);
   std::string first;
   for (std::string line; std::getline(std::cin, line);) {
     first = first.empty() ? line : first;
@@ -82,9 +83,9 @@ int main(int argc, char** argv) {
   for (std::size_t length = 0; length < first.size(); ++length) {
     target(first.substr(0, length));
   }
-  std::mt19937 random(std::stoul(argv[3]));
-  while (target.inputs() < std::stoi(argv[2])) {
+  std::mt19937 random(std::stoul(words[3]));
+  while (target.read() + target.refused() < std::stoi(words[2])) {
     target(damaged(first, random));
   }
-  std::cout << target.inputs() << " inputs, " << target.read() << " read, the others refused\n";
+  std::cout << target.read() << " read, " << target.refused() << " refused\n";
 }

@@ -11,12 +11,7 @@
 #include <utility>
 #include <vector>
 
-enum cudaError_t {
-  cudaSuccess,
-  cudaErrorMemoryAllocation = 2,
-  cudaErrorNoDevice = 100,
-  cudaErrorStreamCaptureInvalidated = 901
-};
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
 constexpr unsigned cudaStreamNonBlocking = 1;
@@ -25,6 +20,7 @@ using FakeWork = std::vector<std::function<void()>>;
 struct FakeStream {
   bool capturing = false;
   FakeWork queued;
+  FakeWork before;  ///< What was queued before the capture began, which goes on meanwhile.
 };
 using cudaStream_t = FakeStream*;
 struct FakeGraph {
@@ -70,10 +66,6 @@ inline cudaError_t cudaFree(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
-inline cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
-  std::memset(memory, value, bytes);
-  return cudaSuccess;
-}
 inline cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes,
                                    cudaStream_t stream) {
   stream->queued.push_back([=] { std::memset(memory, value, bytes); });
@@ -106,11 +98,12 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  stream->before = std::exchange(stream->queued, {});
   stream->capturing = true;
-  return stream->queued.empty() ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
+  return cudaSuccess;
 }
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = new FakeGraph{std::exchange(stream->queued, {})};
+  *graph = new FakeGraph{std::exchange(stream->queued, std::move(stream->before))};
   stream->capturing = false;
   return cudaSuccess;
 }
