@@ -62,15 +62,21 @@ def bundle(
     """
     folder, made = tmp_path_factory.mktemp("bundles"), {}
 
-    def export(backbone: str, dataset: str = "vspw", output: str = "mask", **changes: Any) -> Path:
-        key = (backbone, dataset, output, tuple(sorted(changes.items())))
+    def export(
+        backbone: str,
+        dataset: str = "vspw",
+        output: str = "mask",
+        precisions: tuple[str, ...] = ("fp32", "fp16"),
+        **changes: Any,
+    ) -> Path:
+        key = (backbone, dataset, output, precisions, tuple(sorted(changes.items())))
         if key not in made:
             told = {name: changes.pop(name) for name in _OPTIONS & changes.keys()}
             config = preset(dataset, backbone, **{"size": (96, 160), **changes})
             path = made[key] = folder / f"{dataset}-{backbone}-{len(made)}"
             weights = checkpoint(backbone) if dataset == "vspw" else None
-            options = Options(**{"frame": config.size, "output": output, **told})
-            export_bundle(config, path, weights=weights, options=options)
+            told = {"frame": config.size, "output": output, "precisions": precisions, **told}
+            export_bundle(config, path, weights=weights, options=Options(**told))
         return made[key]
 
     return export

@@ -1,0 +1,545 @@
+"""The C++ library against Python's runtime, built with AddressSanitizer and UBSan throughout.
+
+Everything runs through what a user gets: mrcfa-segment, the installed package, the public header. It
+takes the ONNX Runtime library of the Python wheel, and headers of the system or of the folder that
+`engines/cpp/fetch-headers build/headers` fills. TENSORRT_INCLUDE names folders of TensorRT headers.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mrcfa import Stream
+from mrcfa.bundle import MANIFEST
+from mrcfa.errors import MrcfaError
+
+REPOSITORY = Path(__file__).parents[2]
+CPP = REPOSITORY / "engines" / "cpp"
+HEADERS = REPOSITORY / "build" / "headers" / "usr" / "include"
+SANITIZERS = ["-O1", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+WARNINGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+TENSORRT_INCLUDES = [
+    folder for folder in os.environ.get("TENSORRT_INCLUDE", "").split(os.pathsep) if folder
+]
+FRAMES, RESET = 40, 25
+FUZZED = 100_000
+
+
+def include_of(header: str) -> Path:
+    """The folder of a header, as the compiler would find it; a missing one skips the test."""
+    for folder in (HEADERS, Path("/usr/include"), Path("/usr/local/include")):
+        for place in (folder, folder / "onnxruntime", folder / "onnxruntime/core/session"):
+            if (place / header).is_file():
+                return place
+    what = "ONNX Runtime" if header.startswith("onnxruntime") else header.partition("/")[0]
+    pytest.skip(f"C++: not run (no {what} headers)")
+
+
+def run(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, **options
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@dataclass(frozen=True)
+class Build:
+    """A configured and compiled tree, and what its compiler needs to know for more."""
+
+    folder: Path
+    onnxruntime: Path
+    """A folder with libonnxruntime.so and the name that programs look for at run time."""
+
+    def objects(self, *patterns: str) -> list[Path]:
+        return [
+            file for pattern in patterns for file in self.folder.glob(f"CMakeFiles/{pattern}.o")
+        ]
+
+    def compile(self, target: Path, *words: Any) -> Path:
+        run("c++", *WARNINGS, *SANITIZERS, "-I", CPP / "include", "-o", target, *words, "-pthread")
+        return target
+
+    def with_tensorrt(self, target: Path, *words: Any) -> Path:
+        """A program with the TensorRT backend instead of ONNX Runtime's."""
+        shared = self.objects("mrcfa_bundle.dir/src/*", "mrcfa.dir/src/logits*")
+        sources = (CPP / "src/stream.cpp", CPP / "src/tensorrt.cpp")
+        return self.compile(target, "-I", CPP / "src", *sources, *shared, *words)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    for tool in ("cmake", "c++"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"C++: not run (no {tool})")
+    headers, json_headers = include_of("onnxruntime_c_api.h"), include_of("nlohmann/json.hpp")
+    folder = tmp_path_factory.mktemp("cpp")
+    wheel = find_spec("onnxruntime")
+    assert wheel is not None
+    (installed,) = wheel.submodule_search_locations or ()
+    (library,) = Path(installed).glob("capi/libonnxruntime.so.*")
+    links = folder / "onnxruntime"
+    links.mkdir()
+    for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
+        (links / name).symlink_to(library)
+    run(
+        *("cmake", "-S", CPP, "-B", folder / "build", "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
+        f"-DCMAKE_CXX_FLAGS={' '.join(SANITIZERS)}",
+        f"-DONNXRuntime_INCLUDE_DIR={headers}",
+        f"-DONNXRuntime_LIBRARY={links / 'libonnxruntime.so'}",
+        f"-Dnlohmann_json_ROOT={json_headers.parent}",
+    )
+    run("cmake", "--build", folder / "build", "-j2")
+    return Build(folder / "build", links)
+
+
+@pytest.fixture(scope="module")
+def segment(build: Build) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    return runner_of(build.folder / "mrcfa-segment")
+
+
+def runner_of(program: Path) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """`segment(bundle, "--raw", "160x96", frames=array)`; nothing a sanitizer says is overlooked."""
+
+    def segment(*words: Any, frames: np.ndarray | bytes = b"", **environment: str) -> Any:
+        data = frames if isinstance(frames, bytes) else frames.tobytes()
+        command = [str(word) for word in (program, *words)]
+        done = subprocess.run(
+            command, input=data, capture_output=True, env={**os.environ, **environment}
+        )
+        said = done.stderr.decode()
+        assert "Sanitizer" not in said, said
+        assert "runtime error" not in said, said
+        return done
+
+    return segment
+
+
+@pytest.fixture(scope="module")
+def fake_gpu(
+    build: Build, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """mrcfa-segment with the TensorRT backend, on a TensorRT and a CUDA that are made of the CPU."""
+    return runner_of(
+        build.with_tensorrt(
+            tmp_path_factory.mktemp("fake") / "segment", *fake_words(build), *tool(build)
+        )
+    )
+
+
+def fake_words(build: Build) -> tuple[Any, ...]:
+    """Compiler words that put the doubles of TensorRT and CUDA before everything else."""
+    return (
+        *("-I", CPP / "test/fake_gpu", "-isystem", include_of("onnxruntime_cxx_api.h")),
+        '-DMRCFA_TENSORRT="tensorrt"',
+        build.onnxruntime / "libonnxruntime.so",
+        f"-Wl,-rpath,{build.onnxruntime}",
+    )
+
+
+def tool(build: Build) -> list[Path]:
+    return build.objects("mrcfa-segment.dir/tool/*")
+
+
+@pytest.fixture
+def copy(bundle: Callable[..., Path], tmp_path: Path) -> Path:
+    """A bundle that a test may damage."""
+    return Path(shutil.copytree(bundle("b0"), tmp_path / "copy"))
+
+
+def edit(path: Path, **changes: Any) -> None:
+    content = json.loads((path / MANIFEST).read_text())
+    (path / MANIFEST).write_text(json.dumps({**content, **changes}))
+
+
+def pythons_masks(path: Path, frames: np.ndarray, precision: str) -> np.ndarray:
+    stream = Stream(path, "onnxruntime:cpu", precision=precision, threads=2)
+    masks = []
+    for number, frame in enumerate(frames):
+        if number % RESET == 0:
+            stream.reset()
+        masks.append(stream(frame))
+    return np.stack(masks)
+
+
+def masks_in(done: subprocess.CompletedProcess[bytes], frames: np.ndarray) -> np.ndarray:
+    assert done.returncode == 0, done.stderr.decode()
+    return np.frombuffer(done.stdout, np.uint8).reshape(frames.shape[:3])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("output", ["mask", "logits"])
+def test_masks_are_pythons_bit_by_bit_over_40_frames_and_a_reset(
+    output, precision, segment, bundle, clip
+):
+    path, frames = bundle("b0", output=output), clip(FRAMES, 96, 160)
+    options = ("--raw", "160x96", "--precision", precision, "--threads", 2, "--reset-every", RESET)
+    masks = masks_in(segment(path, *options, frames=frames), frames)
+    assert len(np.unique(masks)) > 5
+    assert np.array_equal(masks, pythons_masks(path, frames, precision))
+
+
+def test_frames_of_a_camera_are_resized_in_the_graphs(segment, bundle, clip):
+    path, frames = bundle("b0", frame=(108, 192)), clip(3, 108, 192)
+    masks = masks_in(segment(path, "--threads", 2, frames=frames), frames)
+    assert np.array_equal(masks, pythons_masks(path, frames, "fp32"))
+
+
+def with_engines(path: Path, **changes: Any) -> Path:
+    """Engines for the fake GPU, which are ONNX files."""
+    engine = {
+        "flavour": "tensorrt",
+        "tensorrt": "10.3.0",
+        "compute_capabilities": [75],
+        "plugin": None,
+        "layers": None,
+    }
+    files = {
+        "fp32": {"encoder": "encoder.onnx", "decoder": "decoder.onnx"},
+        "fp16": {"encoder": "encoder.fp16.onnx", "decoder": "decoder.fp16.onnx"},
+    }
+    engines = [
+        {**engine, "precision": precision, **parts, **changes} for precision, parts in files.items()
+    ]
+    edit(path, engines=engines)
+    return path
+
+
+@pytest.mark.parametrize("options", [(), ("--no-graphs",)])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_the_tensorrt_backend_swaps_its_state_and_replays_its_graphs(
+    precision, options, fake_gpu, copy, clip
+):
+    frames = clip(FRAMES, 96, 160)
+    words = ("--precision", precision, "--reset-every", RESET, *options)
+    done = fake_gpu(with_engines(copy), *words, frames=frames)
+    assert np.array_equal(masks_in(done, frames), pythons_masks(copy, frames, precision))
+
+
+def test_the_tensorrt_backend_works_where_graphs_cannot_be_captured(fake_gpu, copy, clip):
+    frames = clip(5, 96, 160)
+    done = fake_gpu(with_engines(copy), frames=frames, FAKE_GPU_NO_GRAPHS="1")
+    assert np.array_equal(masks_in(done, frames), pythons_masks(copy, frames, "fp16"))
+
+
+def test_the_tensorrt_backend_gives_masks_of_a_bundle_with_logits(fake_gpu, bundle, tmp_path, clip):
+    path = Path(shutil.copytree(bundle("b0", output="logits"), tmp_path / "logits"))
+    frames = clip(3, 96, 160)
+    done = fake_gpu(with_engines(path), frames=frames)
+    assert np.array_equal(masks_in(done, frames), pythons_masks(path, frames, "fp16"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "environment", "sentence"),
+    [
+        ({}, {"FAKE_GPU_ABSENT": "1"}, "no GPU can be used here: no CUDA-capable device"),
+        (
+            {"compute_capabilities": [86, 89]},
+            {},
+            "the engine tensorrt fp16 sm86+sm89 was built for sm_86, sm_89 and Fake RTX is sm_75; "
+            "build one for it with: mrcfa build COPY --sm 75",
+        ),
+        (
+            {"tensorrt": "10.13.2"},
+            {},
+            "the engine tensorrt fp16 sm75 was built with TensorRT 10.13.2 and this machine has "
+            "10.3.0; build it again with: mrcfa build COPY, or install 10.13.2",
+        ),
+        (
+            {"flavour": "rtx"},
+            {},
+            "the engine rtx fp16 sm75 needs TensorRT-RTX and this build of mrcfa has TensorRT; "
+            "configure it with -DMRCFA_TENSORRT=rtx",
+        ),
+        (
+            {"plugin": "mrcfa::SelectTokens 1"},
+            {},
+            "the engine tensorrt fp16 sm75 needs a plugin: the plugin mrcfa::SelectTokens 1 is not "
+            "loaded: compile engines/plugin with CMake and name libmrcfa_plugin.so",
+        ),
+        (
+            {"plugin": "mrcfa::SelectTokens 1"},
+            {"MRCFA_PLUGIN_LIBRARY": "/nowhere/libmrcfa_plugin.so"},
+            "the plugin library /nowhere/libmrcfa_plugin.so does not exist",
+        ),
+        (
+            {"encoder": MANIFEST},
+            {},
+            f"COPY does not list {MANIFEST} among its files",
+        ),
+        (
+            {"encoder": "weights.safetensors"},
+            {},
+            "tensorrt 10.3.0 on Fake RTX cannot load COPY/weights.safetensors, built with 10.3.0: "
+            "the plan's version tag is wrong",
+        ),
+        (
+            {"encoder": "decoder.onnx"},
+            {},
+            "the graphs have no tensor 'image'",
+        ),
+        ({"decoder": "decoder.onnx"}, {}, "do not have the tensors that the manifest names"),
+    ],
+)
+def test_an_engine_that_cannot_run_here_is_told_with_both_sides(
+    changes, environment, sentence, fake_gpu, copy
+):
+    done = fake_gpu(with_engines(copy, **changes), "--backend", "tensorrt", **environment)
+    assert done.returncode == 2
+    assert sentence.replace("COPY", str(copy)) in done.stderr.decode()
+
+
+def test_a_plugin_library_is_loaded_for_engines_that_need_it(fake_gpu, copy, tmp_path):
+    library = tmp_path / "libmrcfa_plugin.so"
+    library.touch()
+    path = with_engines(copy, plugin="mrcfa::SelectTokens 1")
+    done = fake_gpu(path, "--info", "--plugin-library", library)
+    assert "runs on tensorrt (tensorrt fp16 sm75, Fake RTX)" in done.stdout.decode()
+
+
+def test_siblings_moves_and_device_memory_work_through_the_header(build, bundle, tmp_path):
+    program = build.compile(
+        tmp_path / "api", CPP / "test/api.cpp", build.folder / "libmrcfa.so",
+        f"-Wl,-rpath,{build.folder}",
+    )  # fmt: skip
+    run(program, bundle("b0"))
+
+
+def test_siblings_moves_and_device_memory_work_on_a_gpu(build, copy, tmp_path):
+    program = build.with_tensorrt(tmp_path / "api", *fake_words(build), CPP / "test/api.cpp")
+    run(program, with_engines(copy))
+
+
+def test_an_installed_library_is_found_by_cmake_and_by_pkg_config(build, bundle, tmp_path):
+    prefix, tree = tmp_path / "prefix", tmp_path / "tree"
+    run("cmake", "--install", build.folder, "--prefix", prefix)
+    run(
+        *("cmake", "-S", CPP / "example", "-B", tree, f"-DCMAKE_PREFIX_PATH={prefix}"),
+        f"-DCMAKE_CXX_FLAGS={' '.join(SANITIZERS)}",
+    )
+    run("cmake", "--build", tree)
+    assert "frame 9: " in run(tree / "example", bundle("b0")).stdout
+    shown = run(prefix / "bin/mrcfa-segment", bundle("b0"), "--info").stdout
+    assert "frames 160x96 (width x height)\nruns on onnxruntime (CPU, fp32)" in shown
+    if shutil.which("pkg-config"):
+        (folder,) = prefix.glob("lib*/**/pkgconfig")
+        found = {**os.environ, "PKG_CONFIG_PATH": str(folder)}
+        flags = run("pkg-config", "--cflags", "--libs", "mrcfa", env=found).stdout.split()
+        run(
+            "c++", "-std=c++17", *SANITIZERS, CPP / "example/main.cpp", *flags, "-o", tree / "plain"
+        )
+
+
+def hostile(folder: Path, name: str) -> None:
+    """The manifest lists a file of that name."""
+    files = json.loads((folder / MANIFEST).read_text())["files"]
+    edit(folder, files={**files, name: {"sha256": "0" * 64, "bytes": 1}})
+
+
+def linked_away(folder: Path) -> None:
+    (folder / "decoder.onnx").rename(folder.parent / "elsewhere.onnx")
+    (folder / "decoder.onnx").symlink_to(folder.parent / "elsewhere.onnx")
+
+
+def without(folder: Path, field: str) -> None:
+    content = json.loads((folder / MANIFEST).read_text())
+    del content[field]
+    (folder / MANIFEST).write_text(json.dumps(content))
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "no manifest": lambda path: (path / MANIFEST).unlink(),
+    "a newer format": lambda path: edit(path, format=99),
+    "an older format": lambda path: edit(path, format=0),
+    "a format of text": lambda path: edit(path, format="one's"),
+    "a format of null": lambda path: edit(path, format=None),
+    **{
+        f"no {field}": lambda path, field=field: without(path, field)  # type: ignore[misc]
+        for field in ("format", "config", "frame", "graphs", "classes", "palette", "engines")
+    },
+    "a path upwards": lambda path: hostile(path, "../encoder.onnx"),
+    "an absolute path": lambda path: hostile(path, "/etc/passwd"),
+    "the parent": lambda path: hostile(path, ".."),
+    "no name": lambda path: hostile(path, ""),
+    "a quoted path": lambda path: hostile(path, "it's/\\x"),
+    "a link to elsewhere": linked_away,
+    "a file that is not listed": lambda path: edit(path, files={}),
+    "a missing file": lambda path: (path / "decoder.onnx").unlink(),
+    "a file cut short": lambda path: (path / "encoder.onnx").write_bytes(b"onnx"),
+    "a changed file": lambda path: (path / "decoder.onnx").write_bytes(
+        (path / "decoder.onnx").read_bytes()[:-1] + b"x"
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_bundle_meets_the_sentence_that_python_has_for_it(damage, segment, copy):
+    DAMAGES[damage](copy)
+    with pytest.raises(MrcfaError) as error:
+        Stream(copy, "onnxruntime:cpu")
+    done = segment(copy)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == f"mrcfa-segment: {error.value}\n"
+
+
+def test_a_graph_that_is_no_graph_is_named(segment, copy):
+    content = json.loads((copy / MANIFEST).read_text())
+    content["graphs"]["fp32"]["encoder"]["file"] = "weights.safetensors"
+    (copy / MANIFEST).write_text(json.dumps(content))
+    done = segment(copy)
+    assert done.returncode == 2
+    assert f"ONNX Runtime cannot load {copy / 'weights.safetensors'}: " in done.stderr.decode()
+
+
+def test_graphs_that_are_not_of_the_manifests_size_are_refused(segment, copy, clip):
+    edit(copy, frame=[64, 96])
+    done = segment(copy, frames=clip(1, 64, 96))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert "invalid dimensions for input: image" in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--raw", "96x160"], "mrcfa export --frame 160x96"),
+        (["--raw", "96"], "'96' is no size; write it like 864x480"),
+        (["--raw", "0x5"], "'0x5' is no size; write it like 864x480"),
+        (["--raw", "9999999999x5"], "'9999999999x5' is no size; write it like 864x480"),
+        (["--raw"], "--raw needs a value; see mrcfa-segment --help"),
+        (["--threads", "-1"], "--threads is '-1'; it must be a whole number, 0 or more"),
+        (["--as", "video"], "unknown style 'video'; choose one of mask, color"),
+        (["--backend", "openvino"], "unknown backend 'openvino'; choose one of auto, tensorrt, "),
+        (["--backend", "onnxruntime:npu"], "unknown provider 'npu'; choose one of cuda, cpu"),
+        (["--backend", "tensorrt"], "this build of mrcfa has no TensorRT; configure it with -D"),
+        (
+            ["--precision", "int8"],
+            "has no int8 graphs, only fp16, fp32; export it with --precision",
+        ),
+        (["--quiet"], "unknown argument '--quiet'; see mrcfa-segment --help"),
+        ([], "standard input has no frames"),
+    ],
+)
+def test_bad_words_end_in_one_sentence_and_code_2(words, sentence, segment, bundle):
+    done = segment(bundle("b0"), *words)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().count("\n") == 1
+    assert sentence in done.stderr.decode()
+
+
+def test_a_pipe_that_breaks_off_keeps_the_frames_that_came(segment, bundle, clip):
+    frames = clip(2, 96, 160)
+    done = segment(bundle("b0"), frames=frames.tobytes()[:-1])
+    assert (done.returncode, len(done.stdout)) == (1, 96 * 160)
+    assert "the last frame on standard input was lost: 46079 of 46080 bytes came" in str(
+        done.stderr
+    )
+
+
+def test_colours_are_the_palettes(segment, bundle, clip):
+    frames, stream = clip(1, 96, 160), Stream(bundle("b0"), "onnxruntime:cpu", threads=2)
+    done = segment(bundle("b0"), "--as", "color", "--threads", 2, frames=frames)
+    painted = np.frombuffer(done.stdout, np.uint8).reshape(96, 160, 3)
+    assert np.array_equal(painted, stream.palette[stream(frames[0])])
+
+
+def small_manifest(bundle: Path) -> dict[str, Any]:
+    """All that the reader looks at and little of each, so that 100,000 of them are read in time."""
+    content = json.loads((bundle / MANIFEST).read_text())
+    kept = {name: content[name] for name in ("format", "config", "frame", "output", "weights")}
+    graphs = content["graphs"]["fp32"]
+    for part in graphs.values():
+        wanted = ("image", "entry", "memory", "frame", "mask")
+        for end in ("inputs", "outputs"):
+            part[end] = [spec for spec in part[end] if spec["name"] in wanted]
+        part.update(wide=[], file="file")
+    engine = {
+        "flavour": "rtx",
+        "tensorrt": "1.7",
+        "compute_capabilities": [75],
+        "precision": "fp16",
+        "plugin": "p",
+        "encoder": "file",
+        "decoder": "file",
+        "version_compatible": False,
+    }
+    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of no bytes
+    return {
+        **kept,
+        "graphs": {"fp32": graphs},
+        "classes": content["classes"][:2],
+        "palette": content["palette"][:2],
+        "files": {"file": {"sha256": digest, "bytes": 0}},
+        "engines": [engine],
+    }
+
+
+WRONG = (
+    None, True, 0, -1, 2, 0.5, 1e308, 2**32 + 1, 2**64 - 1, -(2**63), 10**30, "", "..", "../file",
+    "/etc/passwd", "a\0b", "\n\x1b[31m'\"", "x" * 5000, [], {}, [[]], [1, 2, 3], [-5, 7], {"": {}},
+    {"..": {"sha256": "", "bytes": 0}},
+)  # fmt: skip
+
+
+def each_field_wrong(content: Any, whole: Callable[[Any], Any]) -> list[Any]:
+    """The whole document with each of its values replaced by each wrong one, and each left out."""
+    made = [whole(wrong) for wrong in WRONG]
+    for key in content if isinstance(content, dict) else range(len(content)) if content else ():
+        rest = content.copy()
+        value = rest.pop(key)
+        made.append(whole(rest))
+
+        def around(inner: Any, key: Any = key) -> Any:
+            changed = content.copy()
+            changed[key] = inner
+            return whole(changed)
+
+        made += each_field_wrong(value if isinstance(value, dict | list) else [], around)
+    return made
+
+
+def test_the_manifests_reader_survives_100000_broken_manifests(build, bundle, tmp_path):
+    (tmp_path / "file").touch()
+    seed = small_manifest(bundle("b0"))
+    deep = "[" * 100_000 + "]" * 100_000
+    text = json.dumps(seed)
+    lines = [text, *(json.dumps(each) for each in each_field_wrong(seed, lambda inner: inner))]
+    lines += [deep, deep[:100_000], text[:-1] + f', "deep": {deep}, "more": 1}}']
+    lines += [text.replace('"engines": [', f'"engines": [{deep}, '), '{"a":' * 50_000]
+    command = [str(build.folder / "mrcfa-fuzz"), str(tmp_path), str(FUZZED // 2)]
+    running = [
+        subprocess.Popen(
+            [*command, str(seed)], stdin=-1, stdout=-1, stderr=-1, text=True, errors="replace"
+        )
+        for seed in range(2)
+    ]
+    counts = []
+    for process in running:
+        said, complaints = process.communicate("\n".join(lines) + "\n")
+        assert process.returncode == 0, complaints
+        read, refused = (int(word) for word in said.split() if word.isdigit())
+        assert read > 100
+        assert refused > read
+        counts.append(read + refused)
+    assert sum(counts) >= FUZZED
+
+
+@pytest.mark.parametrize("include", TENSORRT_INCLUDES or [None])
+def test_the_tensorrt_backend_compiles_without_a_warning(include):
+    cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+    if include is None:
+        pytest.skip("not run: TENSORRT_INCLUDE is not set")
+    if not (cuda / "cuda_runtime_api.h").is_file():
+        pytest.skip("not run: no CUDA headers")
+    run(
+        *("c++", *WARNINGS, "-fsyntax-only", "-I", CPP / "include", "-isystem", include),
+        *("-isystem", cuda, '-DMRCFA_TENSORRT="tensorrt"', CPP / "src/tensorrt.cpp"),
+    )
