@@ -3,10 +3,24 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+DEMO := bundles/vspw-b1
+
 .PHONY: demo test lint venv clean
 
-demo: venv
+demo: $(DEMO)/manifest.json bundles/sample
 	$(BIN)/mrcfa doctor
+	$(BIN)/mrcfa build $(DEMO) --sm 75
+	rm -rf bundles/overlay
+	$(BIN)/mrcfa run $(DEMO) bundles/sample/street.mp4 -o bundles/masks.mp4
+	$(BIN)/mrcfa run $(DEMO) bundles/sample/street.mp4 -o bundles/overlay --as overlay --end 0.2
+	$(BIN)/mrcfa bench $(DEMO) --frames 10 --drift 0 --report report.html
+	@echo "Look at bundles/masks.mp4, bundles/overlay and report.html"
+
+$(DEMO)/manifest.json: | $(STAMP)
+	$(BIN)/mrcfa export --backbone b1 -o $(DEMO)
+
+bundles/sample: | $(STAMP)
+	$(BIN)/mrcfa sample $@
 
 test: venv
 	$(BIN)/python -m pytest

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from benchmarks.cost import GpuModel, intensity
 from benchmarks.result import Row
@@ -106,6 +106,7 @@ def stage_breakdown(rows: Sequence[Row]) -> str:
         axes.set_yticks(heights, [_short(row.name) for row in rows])
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("ms")
+        axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.figure.legend(loc="outside lower center", ncols=3)
     return done()
 

@@ -21,7 +21,7 @@ COLUMNS = (
     "start s",
 )
 NOTHING = "–"
-WIDTH = 160
+WIDTH = 180
 """Columns of text, in which no cell needs a second line."""
 
 

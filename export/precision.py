@@ -31,8 +31,8 @@ def widely(operation: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
 def make_half(module: nn.Module) -> None:
     """Round the parameters to FP16 once; norms keep FP32 parameters and compute in FP32.
 
-    A stage's tokens start in FP32, and `tokens + block(norm(tokens))` keeps them in it, because FP32
-    plus FP16 is FP32: the rounding of one block is not added to that of all before it.
+    A stage's tokens start in FP32 and `tokens + block(norm(tokens))` stays there, because FP32 plus
+    FP16 is FP32: the rounding of one block is not added to that of all before it.
     """
     module.half()
     for child in module.modules():

@@ -1,9 +1,13 @@
 import json
+import subprocess
+import sys
 
+import pytest
 from typer.testing import CliRunner
 
 import cli
 import mrcfa
+from mrcfa.bundle import Bundle
 
 run = CliRunner().invoke
 
@@ -24,3 +28,56 @@ def test_doctor_names_every_optional_package_and_how_to_get_it():
 def test_doctor_prints_one_line_for_each_finding():
     lines = run(cli.app, ["doctor"]).stdout.splitlines()
     assert len(lines) == len(json.loads(run(cli.app, ["doctor", "--json"]).stdout))
+
+
+def test_export_says_that_weights_are_random_and_what_it_wrote(tmp_path, bundle, monkeypatch):
+    """The export itself is tested elsewhere; here it is its words."""
+    source = Bundle.open(bundle("b0"))
+    told = {}
+
+    def export_bundle(config, path, weights, seed, options, force, progress):
+        told.update(config=config, path=path, options=options)
+        return source
+
+    monkeypatch.setattr("export.exporter.export_bundle", export_bundle)
+    words = "export --backbone b0 --size 96x160 --frame 108x192 --references 6,3 --keep 0.4"
+    answer = run(cli.app, [*words.split(), "-o", str(tmp_path / "b")])
+    assert answer.exit_code == 0
+    assert "the model is random (seed 0)" in answer.stderr
+    assert "fp16 pixels with the same class" in answer.stdout
+    assert f"wrote {tmp_path / 'b'}" in answer.stdout.replace("\n", "")
+    assert (told["config"].references, told["config"].keep) == ((6, 3), 0.4)
+    assert told["options"].frame == (108, 192)
+
+
+def test_inspect_shows_tensors_state_cost_and_files(bundle):
+    text = run(cli.app, ["inspect", str(bundle("b0"))]).stdout
+    for part in ("query_32", "state per stream", "multiply-adds", "encoder.fp16.onnx", "stay FP32"):
+        assert part in text
+    content = json.loads(run(cli.app, ["inspect", str(bundle("b0")), "--json"]).stdout)
+    assert content["format"] == 1
+    assert content["config"]["backbone"] == "b0"
+
+
+BAD = {
+    "export --backbone b9": "unknown backbone 'b9'; choose one of b0, b1, b2, b3, b4, b5",
+    "export --dataset ade": "unknown dataset 'ade'; choose one of vspw, cityscapes",
+    "export --size 480x853": "the next valid size is 480x864",
+    "export --size large": "'large' is no size",
+    "export --keep 2": "keep is 2",
+    "export --references 3,x": "'3,x' are no offsets",
+    "export --precision int8": "unknown precision int8",
+    "export --weights nowhere.pth": "there is no weights file nowhere.pth",
+    "inspect nowhere": "nowhere is no bundle",
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_input_is_one_sentence_and_exit_code_two(words, tmp_path):
+    answer = subprocess.run(
+        [sys.executable, "-m", "cli", *words.split()], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert answer.returncode == 2
+    assert BAD[words] in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert not [entry for entry in tmp_path.rglob("*") if entry.is_file()]
