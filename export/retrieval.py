@@ -69,12 +69,29 @@ class LastAxisRetrieval(nn.Module):
 
 
 class LastAxisMask(Mask):
-    """The same mask from logits with classes last."""
+    """The same mask from logits with classes last, strip by strip where one resize is enough.
+
+    Full-size logits of 124 classes are 200 MB at 480×864. An output row needs the source rows just
+    above and below it, so a strip with one more source row on either side, resized and cropped, is
+    exactly that strip of the whole.
+    """
 
     def forward(self, logits: Tensor) -> Tensor:
-        for size in self.sizes:
-            logits = resize_last_axis(logits, size)
-        return logits.argmax(dim=3).to(torch.uint8)
+        size, frame = self.sizes
+        if size == frame:
+            strips = [self._strip(logits, top) for top in range(0, logits.shape[1], STRIP)]
+            return torch.cat(strips, dim=1)
+        full = resize_last_axis(resize_last_axis(logits, size), frame)
+        return full.argmax(dim=3).to(torch.uint8)
+
+    def _strip(self, logits: Tensor, top: int) -> Tensor:
+        bottom = min(top + STRIP, logits.shape[1])
+        above, below = max(top - 1, 0), min(bottom + 1, logits.shape[1])
+        size = self.sizes[0]
+        scale = size[0] // logits.shape[1]
+        rows = resize_last_axis(logits[:, above:below], ((below - above) * scale, size[1]))
+        start = (top - above) * scale
+        return rows.argmax(dim=3).to(torch.uint8)[:, start : start + (bottom - top) * scale]
 
 
 class ClassesFirst(nn.Module):
@@ -83,6 +100,9 @@ class ClassesFirst(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         return logits.permute(0, 3, 1, 2)
 
+
+STRIP = 20
+"""Rows of logits at 1/4 that are brought to full size at once."""
 
 LARGEST_EXPONENT = 80.0
 """Between minus and plus this, exp is finite, normal and summable in FP32."""

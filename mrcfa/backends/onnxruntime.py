@@ -72,6 +72,7 @@ class OnnxRuntimeBackend(Backend):
         options = ort.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.log_severity_level = 3
+        options.enable_mem_pattern = False  # patterns hold 200 MB more and win no time
         wanted = [PROVIDERS[provider]]
         try:
             session = ort.InferenceSession(str(path), options, providers=wanted)
