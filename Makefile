@@ -23,7 +23,7 @@ bundles/sample: | $(STAMP)
 	$(BIN)/mrcfa sample $@
 
 test: venv
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: venv
 	$(BIN)/ruff check .

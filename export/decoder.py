@@ -179,10 +179,10 @@ class TokenNorm(nn.Module):
     so each channel's γ and β are written out over its h·w positions.
     """
 
-    def __init__(self, norm: nn.GroupNorm, tokens: int, grid: tuple[int, int]) -> None:
+    def __init__(self, norm: nn.GroupNorm, eps: float, tokens: int, grid: tuple[int, int]) -> None:
         super().__init__()
         self.tokens, positions = tokens, grid[0] * grid[1]
-        self.norm = nn.LayerNorm(norm.num_channels * positions, eps=norm.eps)
+        self.norm = nn.LayerNorm(norm.num_channels * positions, eps=eps)
         self.norm.weight.data = norm.weight.detach().repeat_interleave(positions)
         self.norm.bias.data = norm.bias.detach().repeat_interleave(positions)
 
@@ -199,14 +199,11 @@ def over_tokens(
     """
     assert isinstance(block, Refinement)
     layers: list[nn.Module] = []
-    for layer in block:
-        if isinstance(layer, nn.Conv2d):
-            layers.append(_repeated_conv(fold_affinity_scale(affine(layer), channels), tokens))
-            channels = 1
-        elif isinstance(layer, nn.GroupNorm):
-            layers.append(TokenNorm(layer, tokens, grid))
-        else:
-            layers.append(nn.ReLU())
+    for conv, norm in zip(list(block)[0::3], list(block)[1::3], strict=True):
+        assert isinstance(norm, nn.GroupNorm)
+        folded, eps = fold_affinity_scale(affine(conv), norm.eps, channels)
+        layers += [_repeated_conv(folded, tokens), TokenNorm(norm, eps, tokens, grid), nn.ReLU()]
+        channels = 1
     return nn.Sequential(*layers)
 
 

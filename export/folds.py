@@ -83,6 +83,11 @@ def fold_query_scale(query: Affine, channels: int) -> Affine:
     return Affine(query.weight / channels**0.5, query.bias / channels**0.5)
 
 
-def fold_affinity_scale(conv: Affine, channels: int) -> Affine:
-    """SAR's first conv takes the √C that the queries gave up: w∗(√C·A) = (√C·w)∗A."""
-    return Affine(conv.weight * channels**0.5, conv.bias)
+def fold_affinity_scale(conv: Affine, eps: float, channels: int) -> tuple[Affine, float]:
+    """SAR's first conv and its norm's ε for affinities that come divided by √C.
+
+    A conv is linear, so with its bias divided as well it answers y/√C instead of y. The norm undoes
+    that exactly: (y − m)/√(v + ε) = (y/√C − m/√C)/√(v/C + ε/C). Nothing is multiplied back, so
+    nothing can leave FP16's range.
+    """
+    return Affine(conv.weight, conv.bias / channels**0.5), eps / channels

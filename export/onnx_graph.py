@@ -40,6 +40,8 @@ def to_onnx(
             model.opset_import.append(helper.make_opsetid(DOMAIN, VERSION))
     if inline:
         model = onnx.inliner.inline_local_functions(model)
+        for item in [item for item in model.opset_import if item.domain == DOMAIN]:
+            model.opset_import.remove(item)
     _name_nodes(model)
     model, same = onnxsim.simplify(model)
     if not same:

@@ -80,7 +80,7 @@ class LastAxisMask(Mask):
         size, frame = self.sizes
         if size == frame:
             strips = [self._strip(logits, top) for top in range(0, logits.shape[1], STRIP)]
-            return torch.cat(strips, dim=1)
+            return torch.cat(strips, dim=1).to(torch.uint8)
         full = resize_last_axis(resize_last_axis(logits, size), frame)
         return full.argmax(dim=3).to(torch.uint8)
 
@@ -91,7 +91,7 @@ class LastAxisMask(Mask):
         scale = size[0] // logits.shape[1]
         rows = resize_last_axis(logits[:, above:below], ((below - above) * scale, size[1]))
         start = (top - above) * scale
-        return rows.argmax(dim=3).to(torch.uint8)[:, start : start + (bottom - top) * scale]
+        return rows.argmax(dim=3)[:, start : start + (bottom - top) * scale]
 
 
 class ClassesFirst(nn.Module):

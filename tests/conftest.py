@@ -1,5 +1,8 @@
 """The golden cases: weights and clips by formula, the authors' outputs from file."""
 
+import fcntl
+import os
+import zlib
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -60,7 +63,11 @@ def bundle(
 
     VSPW bundles hold the golden weights; Cityscapes has none, so its are random.
     """
-    folder, made = tmp_path_factory.mktemp("bundles"), {}
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # the workers of one run share what each exports
+        folder = folder.parent
+    folder = folder / "bundles"
+    folder.mkdir(exist_ok=True)
 
     def export(
         backbone: str,
@@ -69,15 +76,17 @@ def bundle(
         precisions: tuple[str, ...] = ("fp32", "fp16"),
         **changes: Any,
     ) -> Path:
-        key = (backbone, dataset, output, precisions, tuple(sorted(changes.items())))
-        if key not in made:
-            told = {name: changes.pop(name) for name in _OPTIONS & changes.keys()}
-            config = preset(dataset, backbone, **{"size": (96, 160), **changes})
-            path = made[key] = folder / f"{dataset}-{backbone}-{len(made)}"
-            weights = checkpoint(backbone) if dataset == "vspw" else None
-            told = {"frame": config.size, "output": output, "precisions": precisions, **told}
-            export_bundle(config, path, weights=weights, options=Options(**told))
-        return made[key]
+        key = repr((backbone, dataset, output, precisions, sorted(changes.items())))
+        path = folder / f"{dataset}-{backbone}-{zlib.crc32(key.encode()):08x}"
+        with (folder / f"{path.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                told = {name: changes.pop(name) for name in _OPTIONS & changes.keys()}
+                config = preset(dataset, backbone, **{"size": (96, 160), **changes})
+                weights = checkpoint(backbone) if dataset == "vspw" else None
+                told = {"frame": config.size, "output": output, "precisions": precisions, **told}
+                export_bundle(config, path, weights=weights, options=Options(**told))
+        return path
 
     return export
 

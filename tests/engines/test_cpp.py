@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mrcfa import Stream
+from mrcfa import Stream, machine
 from mrcfa.bundle import MANIFEST
 from mrcfa.errors import MrcfaError
 
@@ -237,14 +237,12 @@ def with_engines(path: Path, **changes: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_the_tensorrt_backend_swaps_its_state_and_replays_its_graphs(
-    precision, fake_gpu, bundle, copy, clip, pythons_masks
+    fake_gpu, bundle, copy, clip, pythons_masks
 ):
     frames = clip(FRAMES, 96, 160)
-    words = ("--precision", precision, "--reset-every", RESET)
-    done = fake_gpu(with_engines(copy), *words, frames=frames)
-    assert np.array_equal(masks_in(done, frames), pythons_masks(bundle("b0"), precision, frames))
+    done = fake_gpu(with_engines(copy), "--reset-every", RESET, frames=frames)
+    assert np.array_equal(masks_in(done, frames), pythons_masks(bundle("b0"), "fp16", frames))
 
 
 @pytest.mark.parametrize(
@@ -530,7 +528,8 @@ def each_field_wrong(content: Any, whole: Callable[[Any], Any]) -> list[Any]:
 def test_the_manifests_reader_survives_100000_broken_manifests(build, bundle, tmp_path):
     (tmp_path / "file").touch()
     valid = small_manifest(bundle("b0"))
-    text, deep = json.dumps(valid), "[" * 100_000 + "]" * 100_000
+    text = json.dumps(valid, separators=(",", ":"))
+    deep = "[" * 100_000 + "]" * 100_000
     lines = [text, *(json.dumps(wrong) for wrong in each_field_wrong(valid, lambda whole: whole))]
     lines += [deep, deep[:100_000], text[:-1] + f', "deep": {deep}, "more": 1}}', '{"a":' * 50_000]
     command = [str(build.folder / "mrcfa-fuzz"), str(tmp_path), str(FUZZED // 2)]
@@ -546,14 +545,44 @@ def test_the_manifests_reader_survives_100000_broken_manifests(build, bundle, tm
     assert total >= FUZZED
 
 
+CUDA = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+
+
 @pytest.mark.parametrize("include", TENSORRT_INCLUDES or [None])
 def test_the_tensorrt_backend_compiles_without_a_warning(include):
+    run("c++", *WARNINGS, "-fsyntax-only", *tensorrt_words(include), CPP / "src/tensorrt.cpp")
+
+
+def test_without_a_gpu_the_real_libraries_end_in_one_sentence(build, copy, tmp_path):
+    """NVIDIA's own TensorRT-RTX and CUDA, linked and started."""
+    if machine.gpus():
+        pytest.skip("not run: there is a GPU")
+    words = tensorrt_words(TENSORRT_INCLUDES[-1] if TENSORRT_INCLUDES else None, "rtx")
+    wheel, cudart = find_spec("tensorrt_rtx_libs"), CUDA / "lib64/libcudart.so"
+    if wheel is None or not cudart.exists():
+        pytest.skip("not run: no TensorRT-RTX or no CUDA runtime to link")
+    (folder,) = wheel.submodule_search_locations or ()
+    (library,) = Path(folder).glob("libtensorrt_rtx.so.*")
+    program = compiled(
+        tmp_path / "segment",
+        *(*words, CPP / "src/stream.cpp", CPP / "src/tensorrt.cpp"),
+        *build.objects("mrcfa", "src/logits"),
+        *build.objects("mrcfa_bundle", "src/bundle", "src/sha256"),
+        *build.objects("mrcfa-segment", "tool/segment"),
+        *(library, cudart, f"-Wl,-rpath,{folder}", f"-Wl,-rpath,{cudart.parent}"),
+    )
+    path = with_engines(copy, flavour="rtx")
+    done = subprocess.run([program, path, "--backend", "tensorrt"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("mrcfa-segment: no GPU can be used here: ")
+    assert done.stderr.endswith("; choose onnxruntime:cpu to run without one\n")
+
+
+def tensorrt_words(include: str | None, flavour: str = "tensorrt") -> list[Any]:
+    """Compiler words for NVIDIA's headers, which are no system's package."""
     if include is None:
         pytest.skip("not run: TENSORRT_INCLUDE is not set")
-    cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
-    if not (cuda / "cuda_runtime_api.h").is_file():
+    if not (CUDA / "include/cuda_runtime_api.h").is_file():
         pytest.skip("not run: no CUDA headers")
-    run(
-        *("c++", *WARNINGS, "-fsyntax-only", "-I", CPP / "include", "-isystem", include),
-        *("-isystem", cuda, '-DMRCFA_TENSORRT="tensorrt"', CPP / "src/tensorrt.cpp"),
-    )
+    system = ("-isystem", include, "-isystem", CUDA / "include")
+    return ["-I", CPP / "include", "-I", CPP / "src", *system, f'-DMRCFA_TENSORRT="{flavour}"']

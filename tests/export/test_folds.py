@@ -78,7 +78,7 @@ def test_values_take_the_classifier_and_the_mean():
     close(scores, wanted)
 
 
-def test_scaled_queries_select_the_same_tokens_and_sar_undoes_the_scale():
+def test_scaled_queries_select_the_same_tokens_and_sars_norm_undoes_the_scale():
     query, keys, tokens = nn.Linear(16, 16), torch.randn(1, 9, 16), torch.randn(1, 12, 16)
     fold = fold_query_scale(affine(query), 16)
     plain = query(tokens) @ keys.transpose(1, 2)
@@ -86,10 +86,11 @@ def test_scaled_queries_select_the_same_tokens_and_sar_undoes_the_scale():
     chosen = [select_tokens(importance(a), 4).tolist() for a in (plain, scaled)]
     assert chosen[0] == chosen[1]
 
-    conv = nn.Conv2d(1, 2, 3, padding=1)
-    taken = fold_affinity_scale(affine(conv), 16)
+    conv, norm = nn.Conv2d(1, 2, 3, padding=1), nn.GroupNorm(1, 2, eps=1e-2)
+    folded, eps = fold_affinity_scale(affine(conv), norm.eps, 16)
     images = [a.transpose(1, 2).reshape(9, 1, 3, 4) for a in (plain, scaled)]
-    close(F.conv2d(images[1], taken.weight, taken.bias, padding=1), conv(images[0]))
+    answer = F.conv2d(images[1], folded.weight, folded.bias, padding=1)
+    close(F.group_norm(answer, 1, norm.weight, norm.bias, eps), norm(conv(images[0])))
 
 
 def test_a_conv_without_bias_folds_like_one_with_zeros():

@@ -69,7 +69,8 @@ struct Info {
 ///     stream.segment(rgb, height, width, mask);
 ///
 /// A stream belongs to one thread at a time and may be handed from one to another; different
-/// streams may run in different threads at once, siblings too.
+/// streams may run in different threads at once, siblings too. One that was moved from can only be
+/// assigned to or destroyed.
 class MRCFA_API Stream {
  public:
   explicit Stream(const std::filesystem::path& bundle, const Options& options = {});
@@ -91,7 +92,8 @@ class MRCFA_API Stream {
   /// Forget all frames: the next one starts a new video.
   void reset();
 
-  /// Another video over the same loaded graphs or engines, such as a second camera.
+  /// Another video over the same loaded graphs or engines, such as a second camera. It has the same
+  /// options, a caller's CUDA stream among them.
   [[nodiscard]] Stream sibling() const;
 
   [[nodiscard]] const Info& info() const noexcept;

@@ -77,7 +77,7 @@ Gpu gpu(int index) {
                 cudaGetErrorString(status == cudaSuccess ? cudaErrorNoDevice : status) +
                 "; choose onnxruntime:cpu to run without one");
   }
-  if (index >= count) {
+  if (index < 0 || index >= count) {
     throw Error("there is no GPU " + std::to_string(index) + "; the last one here is " +
                 std::to_string(count - 1));
   }
@@ -279,7 +279,7 @@ void Engines::load_plugin(std::filesystem::path library) const {
     throw Error("the plugin library " + library.string() + " does not exist");
   }
   Log::forget();
-  registry.loadLibrary(std::filesystem::absolute(library).c_str());
+  registry.loadLibrary(std::filesystem::absolute(library, ignored).c_str());
   if (!registered()) {
     throw Error(library.string() + " does not provide " + kPlugin + ": " + Log::complaint());
   }

@@ -1,0 +1,31 @@
+// Which of a bundle's engines runs on this machine, and the sentences if none does.
+#pragma once
+
+#include <string>
+
+#include "bundle.hpp"
+
+namespace mrcfa {
+
+struct Gpu {
+  int index;
+  std::string name;
+  int capability;  ///< 75 for a Quadro RTX 6000.
+};
+
+/// The TensorRT that this program is linked with.
+struct Library {
+  std::string flavour;  ///< `tensorrt` or `rtx`.
+  std::string version;  ///< Major, minor and patch.
+
+  [[nodiscard]] std::string product() const;
+};
+
+/// `tensorrt fp16 sm75+sm86`, as `mrcfa inspect` shows it.
+std::string name_of(const Engine& engine);
+
+/// The newest engine that this machine can load, FP16 first; `variant` is its name or flavour.
+const Engine& fitting_engine(const Bundle& bundle, const std::string& variant,
+                             const std::string& precision, const Gpu& gpu, const Library& library);
+
+}  // namespace mrcfa

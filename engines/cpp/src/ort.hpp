@@ -1,0 +1,88 @@
+// What the ONNX Runtime backend needs of the C API, as objects that clean up after themselves. The C
+// API alone lets one ask at run time for a version that the library supports.
+#pragma once
+
+#include <onnxruntime_c_api.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <string>
+
+#include "runner.hpp"
+
+namespace mrcfa::ort {
+
+constexpr int kOldestMinor = 16;
+
+struct Release {
+  const OrtApi* api = nullptr;
+
+  void operator()(OrtEnv* object) const { api->ReleaseEnv(object); }
+  void operator()(OrtSessionOptions* object) const { api->ReleaseSessionOptions(object); }
+  void operator()(OrtCUDAProviderOptionsV2* object) const {
+    api->ReleaseCUDAProviderOptions(object);
+  }
+  void operator()(OrtSession* object) const { api->ReleaseSession(object); }
+  void operator()(OrtIoBinding* object) const { api->ReleaseIoBinding(object); }
+  void operator()(OrtMemoryInfo* object) const { api->ReleaseMemoryInfo(object); }
+  void operator()(OrtValue* object) const { api->ReleaseValue(object); }
+};
+
+template <class Object>
+using Owned = std::unique_ptr<Object, Release>;
+
+/// The C API with errors as exceptions and objects that release themselves.
+class Api {
+ public:
+  Api() {
+    const OrtApiBase* base = OrtGetApiBase();
+    const std::string version = base->GetVersionString();
+    int minor = 0;
+    if (version.rfind("1.", 0) == 0) {
+      std::from_chars(version.data() + 2, version.data() + version.size(), minor);
+    }
+    if (minor < kOldestMinor) {
+      throw Unfit("ONNX Runtime " + version + " is too old; install 1." +
+                  std::to_string(kOldestMinor) + " or later");
+    }
+    api_ = base->GetApi(static_cast<std::uint32_t>(std::min(minor, ORT_API_VERSION)));
+  }
+
+  const OrtApi* operator->() const { return api_; }
+
+  void check(OrtStatus* status) const {
+    if (status != nullptr) {
+      const std::string message = api_->GetErrorMessage(status);
+      api_->ReleaseStatus(status);
+      throw Error(message);
+    }
+  }
+
+  /// `create` gets the address to write the new object to.
+  template <class Object, class Create>
+  [[nodiscard]] Owned<Object> make(Create create) const {
+    Object* made = nullptr;
+    check(create(&made));
+    return own(made);
+  }
+
+  template <class Object>
+  [[nodiscard]] Owned<Object> own(Object* object) const {
+    return {object, Release{api_}};
+  }
+
+  [[nodiscard]] bool has_provider(const std::string& wanted) const {
+    char** names = nullptr;
+    int count = 0;
+    check(api_->GetAvailableProviders(&names, &count));
+    const bool found = std::find(names, names + count, wanted) != names + count;
+    check(api_->ReleaseAvailableProviders(names, count));
+    return found;
+  }
+
+ private:
+  const OrtApi* api_;
+};
+
+}  // namespace mrcfa::ort

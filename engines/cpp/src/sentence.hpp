@@ -1,0 +1,15 @@
+// Words of the messages that both languages share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace mrcfa {
+
+/// `'name'`, as Python quotes a string in its messages; control characters are escaped.
+std::string in_quotes(const std::string& text);
+
+/// `a, b, c`.
+std::string listed(const std::vector<std::string>& names);
+
+}  // namespace mrcfa
