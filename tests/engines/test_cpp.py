@@ -5,12 +5,12 @@ It takes the ONNX Runtime library of the Python wheel, and headers of the system
 that `engines/cpp/fetch-headers build/headers` fills. TENSORRT_INCLUDE names folders of TensorRT's.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,45 +58,73 @@ def compiled(target: Path, *words: Any) -> Path:
     return target
 
 
-@dataclass(frozen=True)
-class Build:
-    """A compiled tree."""
-
-    folder: Path
-    onnxruntime: Path
-    """A folder with libonnxruntime.so and the name that programs look for at run time."""
-
-    def objects(self, target: str, *names: str) -> list[Path]:
-        return [self.folder / f"CMakeFiles/{target}.dir/{name}.cpp.o" for name in names]
+def shared(factory: pytest.TempPathFactory, name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder that is filled once a run, whichever of its workers comes first."""
+    root = factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder = root / name
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "filled").exists():
+            folder.mkdir(exist_ok=True)
+            fill(folder)
+            (folder / "filled").touch()
+    return folder
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    for tool in ("cmake", "c++"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"C++: not run (no {tool})")
-    headers, json_headers = include_of("onnxruntime_c_api.h"), include_of("nlohmann/json.hpp")
+def onnxruntime(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The wheel's library as words for the linker, under the names that it and programs want."""
     wheel = find_spec("onnxruntime")
     assert wheel is not None
     (installed,) = wheel.submodule_search_locations or ()
     (library,) = Path(installed).glob("capi/libonnxruntime.so.*")
-    made = Build(tmp_path_factory.mktemp("cpp"), tmp_path_factory.mktemp("onnxruntime"))
-    for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
-        (made.onnxruntime / name).symlink_to(library)
-    run(
-        *("cmake", "-S", CPP, "-B", made.folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
-        f"-DCMAKE_CXX_FLAGS={' '.join(SANITIZERS)}",
-        f"-DONNXRuntime_INCLUDE_DIR={headers}",
-        f"-DONNXRuntime_LIBRARY={made.onnxruntime / 'libonnxruntime.so'}",
-        f"-Dnlohmann_json_ROOT={json_headers.parent}",
-    )
-    run("cmake", "--build", made.folder, "-j2")
-    return made
+
+    def fill(folder: Path) -> None:
+        for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
+            (folder / name).symlink_to(library)
+
+    folder = shared(tmp_path_factory, "onnxruntime", fill)
+    return [folder / "libonnxruntime.so", f"-Wl,-rpath,{folder}"]
 
 
 @pytest.fixture(scope="module")
-def segment(build: Build) -> Segment:
-    return runner_of(build.folder / "mrcfa-segment")
+def build(tmp_path_factory: pytest.TempPathFactory, onnxruntime: list[Any]) -> Path:
+    """The folder of everything that CMake builds."""
+    for tool in ("cmake", "c++"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"C++: not run (no {tool})")
+    headers, json_headers = include_of("onnxruntime_c_api.h"), include_of("nlohmann/json.hpp")
+
+    def fill(folder: Path) -> None:
+        run(
+            *("cmake", "-S", CPP, "-B", folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
+            f"-DCMAKE_CXX_FLAGS={' '.join(SANITIZERS)}",
+            f"-DONNXRuntime_INCLUDE_DIR={headers}",
+            f"-DONNXRuntime_LIBRARY={onnxruntime[0]}",
+            f"-Dnlohmann_json_ROOT={json_headers.parent}",
+        )
+        run("cmake", "--build", folder, "-j2")
+
+    return shared(tmp_path_factory, "cpp", fill)
+
+
+def objects(build: Path) -> list[Path]:
+    """What the library is made of without its backends."""
+    folder = build / "CMakeFiles"
+    return [*folder.glob("mrcfa_bundle.dir/src/*.o"), folder / "mrcfa.dir/src/logits.cpp.o"]
+
+
+def tool(build: Path) -> Path:
+    return build / "CMakeFiles/mrcfa-segment.dir/tool/segment.cpp.o"
+
+
+TENSORRT_SOURCES = [CPP / f"src/{name}.cpp" for name in ("stream", "tensorrt", "fitting")]
+
+
+@pytest.fixture(scope="module")
+def segment(build: Path) -> Segment:
+    return runner_of(build / "mrcfa-segment")
 
 
 def runner_of(program: Path) -> Segment:
@@ -121,32 +149,27 @@ FAKE = ("-I", CPP / "test/fake_gpu", '-DMRCFA_TENSORRT="tensorrt"')
 
 
 @pytest.fixture(scope="module")
-def fake_library(build: Build, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def fake_library(
+    build: Path, onnxruntime: list[Any], tmp_path_factory: pytest.TempPathFactory
+) -> list[Any]:
     """The library with the TensorRT backend on that fake GPU, as words for the linker."""
-    folder = tmp_path_factory.mktemp("fake")
     headers = ("-I", CPP / "src", "-isystem", include_of("onnxruntime_cxx_api.h"))
-    own = [
-        compiled(folder / f"{part}.o", "-c", *headers, *FAKE, CPP / f"src/{part}.cpp")
-        for part in ("stream", "tensorrt")
-    ]
-    return [
-        *own,
-        *build.objects("mrcfa", "src/logits"),
-        *build.objects("mrcfa_bundle", "src/bundle", "src/sha256"),
-        build.onnxruntime / "libonnxruntime.so",
-        f"-Wl,-rpath,{build.onnxruntime}",
-    ]
+
+    def fill(folder: Path) -> None:
+        for source in TENSORRT_SOURCES:
+            compiled(folder / f"{source.stem}.o", "-c", *headers, *FAKE, source)
+
+    folder = shared(tmp_path_factory, "fake", fill)
+    return [*folder.glob("*.o"), *objects(build), *onnxruntime]
 
 
 @pytest.fixture(scope="module")
 def fake_gpu(
-    build: Build, fake_library: list[Any], tmp_path_factory: pytest.TempPathFactory
+    build: Path, fake_library: list[Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Segment:
     """mrcfa-segment with that library."""
     program = tmp_path_factory.mktemp("tool") / "segment"
-    return runner_of(
-        compiled(program, *build.objects("mrcfa-segment", "tool/segment"), *fake_library)
-    )
+    return runner_of(compiled(program, tool(build), *fake_library))
 
 
 @pytest.fixture
@@ -330,7 +353,7 @@ def test_a_plugin_library_is_loaded_for_engines_that_need_it(fake_gpu, copy, tmp
 
 
 def test_siblings_moves_and_refusals_work_through_the_header(build, bundle, tmp_path):
-    library = (build.folder / "libmrcfa.so", f"-Wl,-rpath,{build.folder}")
+    library = (build / "libmrcfa.so", f"-Wl,-rpath,{build}")
     run(compiled(tmp_path / "api", CPP / "test/api.cpp", *library), bundle("b0"))
 
 
@@ -341,7 +364,7 @@ def test_siblings_device_memory_and_a_callers_stream_work_on_a_gpu(fake_library,
 
 def test_an_installed_library_is_found_by_cmake_and_by_pkg_config(build, bundle, tmp_path):
     prefix, tree = tmp_path / "prefix", tmp_path / "tree"
-    run("cmake", "--install", build.folder, "--prefix", prefix)
+    run("cmake", "--install", build, "--prefix", prefix)
     run(
         *("cmake", "-S", CPP / "example", "-B", tree, f"-DCMAKE_PREFIX_PATH={prefix}"),
         f"-DCMAKE_CXX_FLAGS={' '.join(SANITIZERS)}",
@@ -532,7 +555,7 @@ def test_the_manifests_reader_survives_100000_broken_manifests(build, bundle, tm
     deep = "[" * 100_000 + "]" * 100_000
     lines = [text, *(json.dumps(wrong) for wrong in each_field_wrong(valid, lambda whole: whole))]
     lines += [deep, deep[:100_000], text[:-1] + f', "deep": {deep}, "more": 1}}', '{"a":' * 50_000]
-    command = [str(build.folder / "mrcfa-fuzz"), str(tmp_path), str(FUZZED // 2)]
+    command = [str(build / "mrcfa-fuzz"), str(tmp_path), str(FUZZED // 2)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     running = [subprocess.Popen([*command, seed], text=True, **pipes) for seed in "01"]
     total = 0
@@ -565,10 +588,7 @@ def test_without_a_gpu_the_real_libraries_end_in_one_sentence(build, copy, tmp_p
     (library,) = Path(folder).glob("libtensorrt_rtx.so.*")
     program = compiled(
         tmp_path / "segment",
-        *(*words, CPP / "src/stream.cpp", CPP / "src/tensorrt.cpp"),
-        *build.objects("mrcfa", "src/logits"),
-        *build.objects("mrcfa_bundle", "src/bundle", "src/sha256"),
-        *build.objects("mrcfa-segment", "tool/segment"),
+        *(*words, *TENSORRT_SOURCES, *objects(build), tool(build)),
         *(library, cudart, f"-Wl,-rpath,{folder}", f"-Wl,-rpath,{cudart.parent}"),
     )
     path = with_engines(copy, flavour="rtx")

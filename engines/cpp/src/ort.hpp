@@ -1,5 +1,5 @@
-// What the ONNX Runtime backend needs of the C API, as objects that clean up after themselves. The C
-// API alone lets one ask at run time for a version that the library supports.
+// What the ONNX Runtime backend needs of the C API, as objects that clean up after themselves. The
+// C API alone lets one ask at run time for a version that the library supports.
 #pragma once
 
 #include <onnxruntime_c_api.h>

@@ -4,6 +4,7 @@
 
 #include "mrcfa.hpp"
 #include "runner.hpp"
+#include "sentence.hpp"
 
 namespace mrcfa {
 namespace {

@@ -6,19 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "cuda.hpp"
+#include "fitting.hpp"
 #include "logits.hpp"
 #include "runner.hpp"
 
 namespace mrcfa {
 namespace {
 
-constexpr std::string_view kFlavour = MRCFA_TENSORRT;
-constexpr const char* kModule = kFlavour == "rtx" ? "tensorrt_rtx" : "tensorrt";
 constexpr const char* kPlugin = "mrcfa::SelectTokens 1";
 constexpr const char* kPluginVariable = "MRCFA_PLUGIN_LIBRARY";
 
@@ -63,12 +60,6 @@ class Log final : public nvinfer1::ILogger {
   }
 };
 
-struct Gpu {
-  int index;
-  std::string name;
-  int capability;  ///< 75 for a Quadro RTX 6000.
-};
-
 Gpu gpu(int index) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -86,94 +77,10 @@ Gpu gpu(int index) {
   return {index, properties.name, 10 * properties.major + properties.minor};
 }
 
-/// `sm75+sm86`, or with other words around the numbers.
-std::string joined(const std::vector<int>& capabilities, const char* prefix, const char* between) {
-  std::string made;
-  for (const int capability : capabilities) {
-    made += (made.empty() ? "" : between) + std::string(prefix) + std::to_string(capability);
-  }
-  return made;
-}
-
-std::string name_of(const Engine& engine) {
-  return engine.flavour + " " + engine.precision + " " +
-         joined(engine.compute_capabilities, "sm", "+");
-}
-
-const char* product(std::string_view flavour) {
-  return flavour == "rtx" ? "TensorRT-RTX" : "TensorRT";
-}
-
-std::string library_version() {
-  return std::to_string(getInferLibMajorVersion()) + "." +
-         std::to_string(getInferLibMinorVersion()) + "." +
-         std::to_string(getInferLibPatchVersion());
-}
-
-/// Whether this library loads what that one built: a build number behind the third dot is no
-/// matter.
-bool same_version(const Engine& engine, const std::string& here) {
-  const std::string& built = engine.tensorrt;
-  const std::string shared = engine.version_compatible ? here.substr(0, here.find('.')) : here;
-  return built == shared || built.rfind(shared + ".", 0) == 0;
-}
-
-/// Why the engine cannot run here, with both sides named; empty if it can.
-std::string misfit(const Engine& engine, const Gpu& gpu, const std::filesystem::path& path) {
-  const std::string which = "the engine " + name_of(engine);
-  const auto& targets = engine.compute_capabilities;
-  const std::string build = "mrcfa build " + path.string();
-  if (std::find(targets.begin(), targets.end(), gpu.capability) == targets.end()) {
-    const std::string capability = std::to_string(gpu.capability);
-    return which + " was built for " + joined(targets, "sm_", ", ") + " and " + gpu.name +
-           " is sm_" + capability + "; build one for it with: " + build + " --sm " + capability;
-  }
-  if (engine.flavour != kFlavour) {
-    return which + " needs " + product(engine.flavour) + " and this build of mrcfa has " +
-           product(kFlavour) + "; configure it with -DMRCFA_TENSORRT=" + engine.flavour;
-  }
-  if (const std::string here = library_version(); !same_version(engine, here)) {
-    return which + " was built with " + product(kFlavour) + " " + engine.tensorrt +
-           " and this machine has " + here + "; build it again with: " + build + ", or install " +
-           engine.tensorrt;
-  }
-  return "";
-}
-
-/// The newest engine that this machine can load, FP16 first; `variant` is its name or flavour.
-const Engine& chosen(const Bundle& bundle, const std::string& variant, const std::string& precision,
-                     const Gpu& gpu) {
-  const std::vector<Engine>& all = bundle.manifest().engines;
-  std::vector<const Engine*> candidates;
-  for (const bool fp16 : {true, false}) {
-    for (auto engine = all.rbegin(); engine != all.rend(); ++engine) {
-      if ((engine->precision == "fp16") == fp16 &&
-          (variant.empty() || variant == name_of(*engine) || variant == engine->flavour) &&
-          (precision.empty() || precision == engine->precision)) {
-        candidates.push_back(&*engine);
-      }
-    }
-  }
-  if (candidates.empty()) {
-    std::vector<std::string> names;
-    std::transform(all.begin(), all.end(), std::back_inserter(names), name_of);
-    const std::string wanted =
-        variant + (variant.empty() || precision.empty() ? "" : " ") + precision;
-    throw Unfit(bundle.path().string() + " has no engine " + (wanted.empty() ? "yet" : wanted) +
-                " (it has " + (names.empty() ? "none" : listed(names)) +
-                "); build one with: mrcfa build " + bundle.path().string());
-  }
-  std::string reasons;
-  for (const Engine* engine : candidates) {
-    const std::string reason = misfit(*engine, gpu, bundle.path());
-    if (reason.empty()) {
-      return *engine;
-    }
-    if (reasons.find(reason) == std::string::npos) {
-      reasons += (reasons.empty() ? "" : "; ") + reason;
-    }
-  }
-  throw Unfit(reasons);
+Library library() {
+  return {MRCFA_TENSORRT, std::to_string(getInferLibMajorVersion()) + "." +
+                              std::to_string(getInferLibMinorVersion()) + "." +
+                              std::to_string(getInferLibPatchVersion())};
 }
 
 TensorSpec spec_of(const nvinfer1::ICudaEngine& engine, const char* name) {
@@ -234,11 +141,11 @@ Engines::Engines(const Bundle& bundle, const Options& options, const std::string
       graphs(options.cuda_graphs),
       network(bundle.manifest().size),
       frame(bundle.manifest().frame) {
-  const Engine& engine = chosen(bundle, variant, options.precision, gpu);
+  const Engine& engine = fitting_engine(bundle, variant, options.precision, gpu, library());
   const cuda::OnDevice current(gpu.index);
   name = "tensorrt (" + name_of(engine) + ", " + gpu.name + ")";
   runtime = Log::made<Unfit>([] { return nvinfer1::createInferRuntime(Log::get()); },
-                             std::string(product(kFlavour)) + " does not start");
+                             library().product() + " does not start");
   // A version-compatible engine brings its own runtime as host code, which must be allowed.
   runtime->setEngineHostCodeAllowed(engine.version_compatible);
   if (engine.plugin) {
@@ -287,9 +194,10 @@ void Engines::load_plugin(std::filesystem::path library) const {
 
 Part Engines::part(const Bundle& bundle, const Engine& engine, const std::string& file) const {
   const std::string plan = bundle.read(file);
+  const std::string module = engine.flavour == "rtx" ? "tensorrt_rtx" : "tensorrt";
   Part made{
       Log::made<Unfit>([&] { return runtime->deserializeCudaEngine(plan.data(), plan.size()); },
-                       kModule + (" " + library_version()) + " on " + gpu.name + " cannot load " +
+                       module + " " + library().version + " on " + gpu.name + " cannot load " +
                            (bundle.path() / file).string() + ", built with " + engine.tensorrt),
       {}};
   for (int i = 0; i < made.engine->getNbIOTensors(); ++i) {
