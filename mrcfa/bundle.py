@@ -119,11 +119,14 @@ class Manifest:
                     "palette": tuple(tuple(colour) for colour in content["palette"]),
                     "cost": tuple(Cost(**cost) for cost in content["cost"]),
                     "engines": tuple(_engine(engine) for engine in content["engines"]),
+                    "files": {name: dict(entry) for name, entry in content["files"].items()},
                 }
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise MrcfaError(f"{path} is damaged ({reason}); export the bundle anew") from None
+        except RecursionError:
+            raise MrcfaError(f"{path} is damaged (nested too deeply); export it anew") from None
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,11 @@ class Bundle:
 
     def _inside(self, name: str) -> Path:
         path = self.path / name
-        if not name or Path(name).name != name or path.resolve().parent != self.path.resolve():
+        try:
+            inside = Path(name).name == name and path.resolve().parent == self.path.resolve()
+        except (OSError, ValueError):  # a name that no file can have
+            inside = False
+        if not inside:
             raise MrcfaError(f"{self.path / MANIFEST} names {name!r}, which leaves the directory")
         return path
 

@@ -35,9 +35,10 @@ class OnnxRuntimeBackend(Backend):
             raise MrcfaError(f"unknown provider {variant!r}; choose one of {named(PROVIDERS)}")
         self._bundle, self._threads = bundle, threads
         provider = variant or self._loadable()
-        precision = precision or ("fp32" if provider == "cpu" else "fp16")
-        if precision not in bundle.manifest.graphs:
-            precision = next(iter(bundle.manifest.graphs))
+        if precision is None:
+            preferred = "fp32" if provider == "cpu" else "fp16"
+            graphs = bundle.manifest.graphs
+            precision = preferred if preferred in graphs else next(iter(graphs))
         self._encoder = self._session(precision, "encoder", provider)
         self._decoder = self._session(precision, "decoder", provider)
         self._memory = next(

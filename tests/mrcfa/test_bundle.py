@@ -62,7 +62,7 @@ def test_a_newer_format_asks_for_an_update(copy):
         Bundle.open(copy)
 
 
-@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", "..", ""])
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", "..", "", "a\0b", "\ud800"])
 def test_a_path_outside_the_directory_is_refused(copy, name):
     edit(copy, files={name: {"sha256": "0", "bytes": 1}})
     with pytest.raises(MrcfaError, match="leaves the directory"):
@@ -86,6 +86,29 @@ def test_every_field_of_the_manifest_is_missed_by_name(bundle, tmp_path):
             continue
         with pytest.raises(MrcfaError, match="damaged"):
             Bundle.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": 5},
+        {"files": {"a": 5}},
+        {"frame": [float("inf"), 3]},
+        {"graphs": []},
+        {"config": 1},
+    ],
+    ids=str,
+)
+def test_a_field_of_the_wrong_kind_is_damage(copy, changes):
+    edit(copy, **changes)
+    with pytest.raises(MrcfaError, match="is damaged"):
+        Bundle.open(copy)
+
+
+def test_a_manifest_nested_beyond_reason_is_damage(tmp_path):
+    (tmp_path / MANIFEST).write_text("[" * 200_000)
+    with pytest.raises(MrcfaError, match="is damaged"):
+        Bundle.open(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', '{"format": "x"}'])
