@@ -168,9 +168,8 @@ def palette(dataset: Dataset, classes: int) -> tuple[Colour, ...]:
 
 
 def _voc_colour(index: int) -> Colour:
-    """Spreads the bits of the index over the high bits of red, green and blue."""
+    """Deals the bits of the index to red, green and blue in turn, high bits first."""
     channels = [0, 0, 0]
     for bit in range(8):
-        for channel in range(3):
-            channels[channel] |= (index >> (3 * bit + channel) & 1) << (7 - bit) if bit < 3 else 0
+        channels[bit % 3] |= (index >> bit & 1) << (7 - bit // 3)
     return channels[0], channels[1], channels[2]
