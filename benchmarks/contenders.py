@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from mrcfa.backends import Backend, Unfit, open_backend
 from mrcfa.bundle import Bundle
@@ -79,30 +80,25 @@ def reference(bundle: Bundle, threads: int) -> Contender:
 def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
     kind, _, provider = name.partition(":")
     if kind == "eager-clip":
-        yield Contender(name, Role.CLIP, "fp32", "cpu", lambda: _eager_clip(bundle, threads))
+        yield Contender(name, Role.CLIP, "fp32", "cpu", partial(_eager_clip, bundle, threads))
     elif kind == "eager":
-        opened = _opener(bundle, name, threads=threads)
+        opened = partial(open_backend, bundle, name, threads=threads)
         yield Contender(name, Role.REFERENCE, "fp32", "cpu", opened)
     elif kind == "onnxruntime":
         # TensorRT's provider compiles for minutes, so it runs only when it is named.
         for each in [provider] if provider else ["cpu", "cuda"]:
             device = "cpu" if each == "cpu" else "cuda"
             for precision in bundle.manifest.graphs:
-                opened = _opener(
-                    bundle, f"onnxruntime:{each}", precision=precision, threads=threads
-                )
+                told = {"precision": precision, "threads": threads}
+                opened = partial(open_backend, bundle, f"onnxruntime:{each}", **told)
                 row = f"onnxruntime:{each} {precision}"
                 yield Contender(row, Role.STREAM, precision, device, opened)
     else:
         for engine in bundle.manifest.engines:
-            opened = _opener(bundle, f"tensorrt:{engine.name}")
+            opened = partial(open_backend, bundle, f"tensorrt:{engine.name}")
             yield Contender(engine.name, Role.STREAM, engine.precision, "cuda", opened)
         if not bundle.manifest.engines:
-            yield Contender(name, Role.STREAM, "fp16", "cpu", lambda: _no_engine(bundle))
-
-
-def _opener(bundle: Bundle, backend: str, **options: object) -> Callable[[], Backend]:
-    return lambda: open_backend(bundle, backend, **options)
+            yield Contender(name, Role.STREAM, "fp16", "cpu", partial(_no_engine, bundle))
 
 
 def _eager_clip(bundle: Bundle, threads: int) -> Backend:
@@ -117,10 +113,11 @@ def _no_engine(bundle: Bundle) -> Backend:
 def _peer(bundle: Bundle, device: str, threads: int) -> Contender:
     """In the precision that one deploys on that device."""
     precision = "fp32" if device == "cpu" else "fp16"
-
-    def create() -> Backend:
-        backend: Backend = load("benchmarks.peer").Peer(bundle, device, precision, threads)
-        return backend
-
     name = f"segformer-{bundle.config.backbone.value} onnxruntime:{device} {precision}"
-    return Contender(name, Role.PEER, precision, device, create)
+    opened = partial(_segformer, bundle, device, precision, threads)
+    return Contender(name, Role.PEER, precision, device, opened)
+
+
+def _segformer(bundle: Bundle, device: str, precision: str, threads: int) -> Backend:
+    backend: Backend = load("benchmarks.peer").Peer(bundle, device, precision, threads)
+    return backend

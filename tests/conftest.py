@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from cases import authors_state
 from fill import clip as make_clip
+from torch import nn
 
+from export.decoder import DecoderGraph
 from export.exporter import Options, export_bundle
+from export.onnx_graph import to_onnx
 from mrcfa import MRCFA, load_weights, preset
 
+Make = Callable[[Path], object]
 _OPTIONS = {field.name for field in fields(Options)}
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
@@ -56,18 +61,33 @@ def golden_model(checkpoint: Callable[[str], Path]) -> Callable[[str], MRCFA]:
 
 
 @pytest.fixture(scope="session")
-def bundle(
-    tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]
-) -> Callable[..., Path]:
-    """`bundle("b0", output="logits")`: exported once a session, at 96×160 unless told otherwise.
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Make], Path]:
+    """`once("name", make)`: what `make(path)` writes, by whichever worker of a run comes first."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
 
-    VSPW bundles hold the golden weights; Cityscapes has none, so its are random.
+    def made(name: str, make: Make) -> Path:
+        path, done = root / name, root / f"{name}.done"
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                make(path)
+                done.touch()
+        return path
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def bundle(
+    once: Callable[[str, Make], Path], checkpoint: Callable[[str], Path]
+) -> Callable[..., Path]:
+    """`bundle("b0", output="logits")`: at 96×160 unless told otherwise.
+
+    VSPW bundles hold the golden weights; Cityscapes has none, so its are random. Tracing takes
+    most of an export, so bundles that differ in their decoder alone share the encoder's.
     """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # the workers of one run share what each exports
-        folder = folder.parent
-    folder = folder / "bundles"
-    folder.mkdir(exist_ok=True)
 
     def export(
         backbone: str,
@@ -77,18 +97,44 @@ def bundle(
         **changes: Any,
     ) -> Path:
         key = repr((backbone, dataset, output, precisions, sorted(changes.items())))
-        path = folder / f"{dataset}-{backbone}-{zlib.crc32(key.encode()):08x}"
-        with (folder / f"{path.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not path.exists():
-                told = {name: changes.pop(name) for name in _OPTIONS & changes.keys()}
-                config = preset(dataset, backbone, **{"size": (96, 160), **changes})
-                weights = checkpoint(backbone) if dataset == "vspw" else None
-                told = {"frame": config.size, "output": output, "precisions": precisions, **told}
+        told = {name: changes.pop(name) for name in _OPTIONS & changes.keys()}
+        config = preset(dataset, backbone, **{"size": (96, 160), **changes})
+        told = {"frame": config.size, "output": output, "precisions": precisions, **told}
+
+        def traced(module: nn.Module, inputs: dict[str, torch.Tensor], *rest: Any, **named: Any):
+            if isinstance(module, DecoderGraph):
+                return to_onnx(module, inputs, *rest, **named)
+            dtype = next(module.parameters()).dtype
+            encoder = f"{dataset}-{backbone}-{config.size}-{inputs['image'].shape}-{dtype}-{rest}"
+            path = once(
+                f"{zlib.crc32(encoder.encode()):08x}.onnx",
+                lambda path: onnx.save(to_onnx(module, inputs, *rest, **named), path),
+            )
+            return onnx.load(path)
+
+        def make(path: Path) -> None:
+            weights = checkpoint(backbone) if dataset == "vspw" else None
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("export.exporter.to_onnx", traced)
                 export_bundle(config, path, weights=weights, options=Options(**told))
-        return path
+
+        return once(f"{dataset}-{backbone}-{zlib.crc32(key.encode()):08x}", make)
 
     return export
+
+
+@pytest.fixture(scope="session")
+def tailored(bundle: Callable[..., Path]) -> Path:
+    """A bundle with everything that an export can be told."""
+    return bundle(
+        "b0",
+        frame=(108, 192),
+        references=(4, 1),
+        keep=0.3,
+        precisions=("fp32",),
+        inline_functions=True,
+        opset=20,
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """One whole benchmark of a small bundle, which several tests look at from different sides."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,20 +11,29 @@ from benchmarks.bench import bench
 from benchmarks.footprint import Footprint
 from benchmarks.result import Request, Result
 
+Once = Callable[[str, Callable[[Path], object]], Path]
+
 
 @pytest.fixture(scope="session")
-def peer_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def peer_cache(once: Once) -> Iterator[Path]:
     """The user's cache stays out of it, and the peer is exported once."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = once("cache", Path.mkdir)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
 
 
 @pytest.fixture(scope="session")
-def benched(bundle: Callable[..., Path], peer_cache: Path) -> Result:
+def benched(once: Once, bundle: Callable[..., Path], peer_cache: Path) -> Result:
     """All backends on this machine. Footprints, which take processes, have a test of their own."""
-    path = bundle("b0")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(benchmarks.bench, "footprint", lambda *_: Footprint(1.25, 190_000_000, None))
-        return bench(path, Request(frames=4, warmup=9, drift=100, threads=1))
+
+    def make(path: Path) -> None:
+        request = Request(frames=4, warmup=9, drift=100, threads=1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                benchmarks.bench, "footprint", lambda *_: Footprint(1.25, 190_000_000, None)
+            )
+            path.write_bytes(pickle.dumps(bench(bundle("b0"), request)))
+
+    result: Result = pickle.loads(once("benched", make).read_bytes())
+    return result

@@ -5,7 +5,6 @@ It takes the ONNX Runtime library of the Python wheel, and headers of the system
 that `engines/cpp/fetch-headers build/headers` fills. TENSORRT_INCLUDE names folders of TensorRT's.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -33,6 +32,7 @@ TENSORRT_INCLUDES = [
 FRAMES, RESET = 40, 25
 FUZZED = 100_000
 
+Once = Callable[[str, Callable[[Path], object]], Path]
 Segment = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
@@ -58,45 +58,32 @@ def compiled(target: Path, *words: Any) -> Path:
     return target
 
 
-def shared(factory: pytest.TempPathFactory, name: str, fill: Callable[[Path], None]) -> Path:
-    """A folder that is filled once a run, whichever of its workers comes first."""
-    root = factory.getbasetemp()
-    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    folder = root / name
-    with (root / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "filled").exists():
-            folder.mkdir(exist_ok=True)
-            fill(folder)
-            (folder / "filled").touch()
-    return folder
-
-
 @pytest.fixture(scope="module")
-def onnxruntime(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def onnxruntime(once: Once) -> list[Any]:
     """The wheel's library as words for the linker, under the names that it and programs want."""
     wheel = find_spec("onnxruntime")
     assert wheel is not None
     (installed,) = wheel.submodule_search_locations or ()
     (library,) = Path(installed).glob("capi/libonnxruntime.so.*")
 
-    def fill(folder: Path) -> None:
+    def make(folder: Path) -> None:
+        folder.mkdir()
         for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
             (folder / name).symlink_to(library)
 
-    folder = shared(tmp_path_factory, "onnxruntime", fill)
+    folder = once("onnxruntime", make)
     return [folder / "libonnxruntime.so", f"-Wl,-rpath,{folder}"]
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory, onnxruntime: list[Any]) -> Path:
+def build(once: Once, onnxruntime: list[Any]) -> Path:
     """The folder of everything that CMake builds."""
     for tool in ("cmake", "c++"):
         if shutil.which(tool) is None:
             pytest.skip(f"C++: not run (no {tool})")
     headers, json_headers = include_of("onnxruntime_c_api.h"), include_of("nlohmann/json.hpp")
 
-    def fill(folder: Path) -> None:
+    def make(folder: Path) -> None:
         run(
             *("cmake", "-S", CPP, "-B", folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
             f"-DCMAKE_CXX_FLAGS={' '.join(SANITIZERS)}",
@@ -106,7 +93,7 @@ def build(tmp_path_factory: pytest.TempPathFactory, onnxruntime: list[Any]) -> P
         )
         run("cmake", "--build", folder, "-j2")
 
-    return shared(tmp_path_factory, "cpp", fill)
+    return once("cpp", make)
 
 
 def objects(build: Path) -> list[Path]:
@@ -149,27 +136,23 @@ FAKE = ("-I", CPP / "test/fake_gpu", '-DMRCFA_TENSORRT="tensorrt"')
 
 
 @pytest.fixture(scope="module")
-def fake_library(
-    build: Path, onnxruntime: list[Any], tmp_path_factory: pytest.TempPathFactory
-) -> list[Any]:
+def fake_library(build: Path, onnxruntime: list[Any], once: Once) -> list[Any]:
     """The library with the TensorRT backend on that fake GPU, as words for the linker."""
     headers = ("-I", CPP / "src", "-isystem", include_of("onnxruntime_cxx_api.h"))
 
-    def fill(folder: Path) -> None:
+    def make(folder: Path) -> None:
+        folder.mkdir()
         for source in TENSORRT_SOURCES:
             compiled(folder / f"{source.stem}.o", "-c", *headers, *FAKE, source)
 
-    folder = shared(tmp_path_factory, "fake", fill)
+    folder = once("fake", make)
     return [*folder.glob("*.o"), *objects(build), *onnxruntime]
 
 
 @pytest.fixture(scope="module")
-def fake_gpu(
-    build: Path, fake_library: list[Any], tmp_path_factory: pytest.TempPathFactory
-) -> Segment:
+def fake_gpu(build: Path, fake_library: list[Any], once: Once) -> Segment:
     """mrcfa-segment with that library."""
-    program = tmp_path_factory.mktemp("tool") / "segment"
-    return runner_of(compiled(program, tool(build), *fake_library))
+    return runner_of(once("segment", lambda path: compiled(path, tool(build), *fake_library)))
 
 
 @pytest.fixture
@@ -234,10 +217,10 @@ def test_logits_become_pythons_masks(precision, segment, bundle, clip, pythons_m
     assert np.array_equal(masks_in(done, frames), pythons_masks(path, precision, frames))
 
 
-def test_frames_of_a_camera_are_resized_in_the_graphs(segment, bundle, clip, pythons_masks):
-    path, frames = bundle("b0", frame=(108, 192)), clip(3, 108, 192)
-    done = segment(path, "--threads", 2, frames=frames)
-    assert np.array_equal(masks_in(done, frames), pythons_masks(path, "fp32", frames))
+def test_frames_of_a_camera_are_resized_in_the_graphs(segment, tailored, clip, pythons_masks):
+    frames = clip(6, 108, 192)
+    done = segment(tailored, "--threads", 2, frames=frames)
+    assert np.array_equal(masks_in(done, frames), pythons_masks(tailored, "fp32", frames))
 
 
 def with_engines(path: Path, **changes: Any) -> Path:

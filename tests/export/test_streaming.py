@@ -12,6 +12,7 @@ from cases import authors_state, normalised
 from export.exporter import Options, export_bundle
 from mrcfa import MRCFA, load_weights, preset
 from mrcfa.backends import open_backend
+from mrcfa.backends.eager import full_size_mask, network_input
 from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.schedule import references_at
@@ -63,13 +64,17 @@ def test_streaming_equals_the_clip_model_from_cold_start_on(
     np.testing.assert_allclose(streamed(path, frames), on_clips(path, frames), atol=1e-4, rtol=0)
 
 
-FLAT = {"precisions": ("fp32",), "inline_functions": True, "opset": 20}
-
-
-def test_other_references_and_share_of_tokens_stream_alike(bundle, clip):
-    path = bundle("b0", output="logits", references=(4, 1), keep=0.3, **FLAT)
-    frames = clip(7, 96, 160)
-    np.testing.assert_allclose(streamed(path, frames), on_clips(path, frames), atol=1e-4, rtol=0)
+def test_other_references_shares_and_frames_stream_alike(tailored, clip):
+    """A camera's frames are resized in the graphs, and its logits before argmax."""
+    backend = open_backend(Bundle.open(tailored), "onnxruntime:cpu")
+    model, state = reference_model(tailored), backend.start()
+    frames = clip(7, 108, 192)
+    inputs = torch.stack([network_input(frame, (96, 160)) for frame in frames], dim=1)
+    for number, frame in enumerate(frames):
+        outputs, state = backend.step(frame, state)
+        logits = model(inputs[:, [*references_at(number, (4, 1)), number]])
+        wanted = full_size_mask(logits, (96, 160), (108, 192))
+        assert (outputs["mask"] == wanted).mean() > 0.999
 
 
 def fp16_figures(path, frames):
@@ -129,20 +134,6 @@ def test_fp16_survives_affinities_that_would_overflow_unscaled(tmp_path, clip):
     assert agreement.mean() >= 0.995
 
 
-def test_a_camera_frame_is_resized_in_the_graphs_logits_before_argmax(bundle, clip):
-    path = bundle("b0", frame=(108, 192), precisions=("fp32",))
-    frames = clip(4, 108, 192)
-    answers = {}
-    for name in ("eager", "onnxruntime:cpu"):
-        backend = open_backend(Bundle.open(path), name)
-        state = backend.start()
-        for frame in frames:
-            outputs, state = backend.step(frame, state)
-        answers[name] = outputs["mask"]
-    assert answers["eager"].shape == (108, 192)
-    assert (answers["eager"] == answers["onnxruntime:cpu"]).mean() > 0.999
-
-
 def test_the_graphs_run_in_onnx_runtime_without_this_package(bundle, clip):
     path = bundle("b0")
     encoder = ort.InferenceSession(path / "encoder.onnx")
@@ -159,9 +150,8 @@ def test_the_graphs_run_in_onnx_runtime_without_this_package(bundle, clip):
     assert mask.shape == (1, 96, 160)
 
 
-def test_inlined_graphs_have_no_function_and_the_opset_asked_for(bundle):
-    path = bundle("b0", output="logits", references=(4, 1), keep=0.3, **FLAT)
-    decoder = onnx.load(path / "decoder.onnx")
+def test_inlined_graphs_have_no_function_and_the_opset_asked_for(tailored):
+    decoder = onnx.load(tailored / "decoder.onnx")
     assert not decoder.functions
     assert {item.domain for item in decoder.opset_import} <= {"", "ai.onnx"}
     assert decoder.opset_import[0].version == 20

@@ -12,12 +12,17 @@ from mrcfa.config import MEAN, STD
 GOLDEN = Path(__file__).parent
 
 
+def authors_layout(backbone: str) -> dict[str, tuple[int, ...]]:
+    """The shape of every entry of the authors' checkpoint."""
+    layouts = json.loads((GOLDEN / "checkpoint_keys.json").read_text())
+    return {key: tuple(shape) for key, shape in layouts[backbone].items()}
+
+
 def authors_state(backbone: str, seed: int = 0) -> dict[str, torch.Tensor]:
     """A state dict in the authors' layout, filled by formula."""
-    layout = json.loads((GOLDEN / "checkpoint_keys.json").read_text())[backbone]
     return {
-        key: torch.from_numpy(np.asarray(fill(key, tuple(shape), seed)))
-        for key, shape in layout.items()
+        key: torch.from_numpy(np.asarray(fill(key, shape, seed)))
+        for key, shape in authors_layout(backbone).items()
     }
 
 

@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 import torch
-from cases import authors_state
+from cases import authors_layout, authors_state
 from safetensors.torch import save_file
 
 from mrcfa import MRCFA, load_weights, preset, save_weights
@@ -28,9 +28,10 @@ def same(first: MRCFA, second: MRCFA) -> bool:
 
 @pytest.mark.parametrize("backbone", ["b0", "b1", "b2", "b3", "b4", "b5"])
 def test_every_authors_layout_fits_its_model(backbone, tmp_path):
-    model, state = MRCFA(preset("vspw", backbone)), authors_state(backbone)
+    model = MRCFA(preset("vspw", backbone))
+    state = {key: torch.ones(shape) for key, shape in authors_layout(backbone).items()}
     load_weights(model, saved({"state_dict": state}, tmp_path / "w.pth"))
-    assert torch.equal(model.classify.weight, state["decode_head.deco4.smalldecoder.1.weight"])
+    assert all((value == 1).all() for value in model.state_dict().values())
 
 
 def test_bare_prefixed_and_safetensors_files_hold_the_same_weights(model, golden_model, tmp_path):
