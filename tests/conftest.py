@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import fields
@@ -16,6 +17,7 @@ from cases import authors_state
 from fill import clip as make_clip
 from torch import nn
 
+import cli
 from export.decoder import DecoderGraph
 from export.exporter import Options, export_bundle
 from export.onnx_graph import to_onnx
@@ -135,6 +137,25 @@ def tailored(bundle: Callable[..., Path]) -> Path:
         inline_functions=True,
         opset=20,
     )
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Callable[..., tuple[int, bytes, str]]:
+    """`command("run", …)` in an empty folder: exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+
+    def call(*words: object) -> tuple[int, bytes, str]:
+        monkeypatch.setattr(sys, "argv", ["mrcfa", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return ended.value.code, out, err.decode()
+
+    return call
 
 
 @pytest.fixture(autouse=True)

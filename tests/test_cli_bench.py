@@ -1,6 +1,5 @@
 """`mrcfa bench` as it is typed: exit codes, files and words."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,19 @@ QUICK = ("--backends", "onnxruntime:cpu", "--frames", 3, "--drift", 0, "--thread
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """`command(…)` in an empty folder: exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
+def bench(command, monkeypatch):
+    """`bench(…)`: the command in an empty folder, its output as text."""
     monkeypatch.setattr(benchmarks.bench, "footprint", lambda *_: None)
 
     def call(*words):
-        monkeypatch.setattr(sys, "argv", ["mrcfa", "bench", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
+        code, out, err = command("bench", *words)
+        return code, out.decode(), err
 
     return call
 
 
-def test_a_benchmark_prints_a_markdown_table_and_writes_report_and_json(bundle, command):
-    code, out, err = command(bundle("b0"), *QUICK, "--peer", "none", "--json", "bench.jsonl")
+def test_a_benchmark_prints_a_markdown_table_and_writes_report_and_json(bundle, bench):
+    code, out, err = bench(bundle("b0"), *QUICK, "--peer", "none", "--json", "bench.jsonl")
     assert (code, err) == (0, "")
     assert out.lstrip().startswith("| backend ")
     assert "| onnxruntime:cpu fp16 |" in out
@@ -38,14 +34,14 @@ def test_a_benchmark_prints_a_markdown_table_and_writes_report_and_json(bundle, 
     assert Path("bench.jsonl").read_text().count("\n") == 1 + 2 * 3 + 2
 
 
-def test_a_failed_check_is_exit_code_1(bundle, command, monkeypatch):
+def test_a_failed_check_is_exit_code_1(bundle, bench, monkeypatch):
     monkeypatch.setattr("benchmarks.parity.MEAN_IOU", {"fp32": 1.5, "fp16": 1.5})
-    code, out, _ = command(bundle("b0"), *QUICK, "--peer", "none")
+    code, out, _ = bench(bundle("b0"), *QUICK, "--peer", "none")
     assert code == 1
     assert "mean IoU of masks: 1 >= 1.5 FAILED" in out
 
 
-def test_without_a_name_the_papers_bundle_is_made(bundle, command, monkeypatch):
+def test_without_a_name_the_papers_bundle_is_made(bundle, bench, monkeypatch):
     made = []
 
     def export(size, out):
@@ -55,17 +51,17 @@ def test_without_a_name_the_papers_bundle_is_made(bundle, command, monkeypatch):
 
     monkeypatch.setattr(cli, "export", export)
     for _ in range(2):
-        code, _, err = command("--size", "96x160", "--frames", 1)
+        code, _, err = bench("--size", "96x160", "--frames", 1)
         assert (code, err) == (2, "mrcfa: --frames is 1; measure at least 3\n")
     assert made == [("96x160", "bundles/vspw-b1-96x160")]
 
 
-def test_without_matplotlib_there_is_a_table_and_no_report(bundle, command, monkeypatch):
+def test_without_matplotlib_there_is_a_table_and_no_report(bundle, bench, monkeypatch):
     def load(module):
         raise MissingExtra(f"{module} needs matplotlib")
 
     monkeypatch.setattr(cli, "load", load)
-    code, out, err = command(bundle("b0"), *QUICK, "--peer", "none")
+    code, out, err = bench(bundle("b0"), *QUICK, "--peer", "none")
     assert code == 0
     assert "| onnxruntime:cpu fp32 |" in out
     assert err.startswith("mrcfa: no report will be written: ")
@@ -80,8 +76,8 @@ def test_without_matplotlib_there_is_a_table_and_no_report(bundle, command, monk
         (["nowhere", "--peer", "deeplab"], "unknown peer 'deeplab'; choose segformer or none"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(command, words, sentence):
-    code, out, err = command(*words)
+def test_bad_input_is_one_sentence_and_exit_code_2(bench, words, sentence):
+    code, out, err = bench(*words)
     assert (code, out) == (2, "")
     assert sentence in err
     assert err.count("\n") == 1

@@ -24,23 +24,6 @@ def sample(tmp_path_factory):
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capfdbinary):
-    """`command("run", …)` in an empty folder: exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["mrcfa", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        return ended.value.code, out, err.decode()
-
-    return call
-
-
-@pytest.fixture
 def threshold(monkeypatch):
     """Instead of a model: `car` where a pixel is bright, `sky` elsewhere."""
 
