@@ -196,7 +196,7 @@ class _Compiler:
         flags = 1 << int(kinds.STRONGLY_TYPED) if hasattr(kinds, "STRONGLY_TYPED") else 0
         network = self._builder.create_network(flags)
         parser = self._trt.OnnxParser(network, logger(self._trt))
-        if not parser.parse(_without_functions(file) if plugin else file.read_bytes()):
+        if not parser.parse(self._content(file, plugin)):
             raise MrcfaError(f"{self._target.name} cannot read {file.name}: {_first(parser)}")
         if plugin and not _has_plugin(self._trt, network):
             raise MrcfaError(
@@ -204,6 +204,21 @@ class _Compiler:
                 "plugin; export the bundle without --inline-functions"
             )
         return network, parser
+
+    def _content(self, file: Path, plugin: bool) -> bytes:
+        """The graph as this target wants it.
+
+        A plugin's call goes without the function's body: parsers before 10.7 always prefer a body.
+        """
+        turing = self._target.flavour is Flavour.RTX and 75 in self._target.sms
+        if not plugin and not turing:
+            return file.read_bytes()
+        model = load("onnx").load(file)
+        if plugin:
+            del model.functions[:]
+        if turing:
+            model = load("engines.turing").without_grouped_convs(model)
+        return bytes(model.SerializeToString())
 
     def _configuration(self) -> Any:
         trt, options = self._trt, self._options
@@ -237,16 +252,6 @@ class _Compiler:
                 f"{path} is no timing cache of this GPU and {self._target.name}; "
                 "delete it or name another file"
             )
-
-
-def _without_functions(file: Path) -> bytes:
-    """The model without the functions' bodies, so that a parser of any version takes the plugin.
-
-    Those before 10.7 always prefer the body.
-    """
-    model = load("onnx").load(file)
-    del model.functions[:]
-    return bytes(model.SerializeToString())
 
 
 def _has_plugin(trt: ModuleType, network: Any) -> bool:

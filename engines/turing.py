@@ -1,0 +1,139 @@
+"""Grouped convs as sums of shifted images, for the GPUs where TensorRT-RTX has no kernel for them.
+
+For sm_75 it pads every group of a conv to eight channels. The decoder convolves hundreds of tokens
+one by one and the encoder its channels: weights and maps grow eightfold, which makes engines of
+hundreds of megabytes, and at the sizes that need the plugin a build ends without memory. As shifts,
+products and sums the same conv is one memory-bound kernel that TensorRT fuses with its neighbours.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.helper import get_attribute_value
+
+Array = np.ndarray[Any, Any]
+
+
+def without_grouped_convs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy that computes the same, with sums in FP32; convs without groups stay."""
+    rewritten = onnx.ModelProto()
+    rewritten.CopyFrom(model)
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    grids = {
+        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)
+    }
+    graph = rewritten.graph
+    del graph.node[:]
+    for node in model.graph.node:
+        attributes = {item.name: get_attribute_value(item) for item in node.attribute}
+        if node.op_type == "Conv" and attributes.get("group", 1) > 1:
+            weight, *bias = (numpy_helper.to_array(weights[name]) for name in node.input[1:])
+            conv = _GroupedConv(
+                node,
+                weight,
+                bias[0] if bias else np.zeros(len(weight)),
+                groups=attributes["group"],
+                pads=attributes["pads"],
+                shape=grids[node.output[0]],
+            )
+            for part in conv.rewritten():
+                (graph.initializer if isinstance(part, onnx.TensorProto) else graph.node).append(
+                    part
+                )
+        else:
+            graph.node.append(node)
+    used = {name for node in graph.node for name in node.input}
+    for tensor in [tensor for tensor in graph.initializer if tensor.name not in used]:
+        graph.initializer.remove(tensor)
+    return rewritten
+
+
+@dataclass(frozen=True)
+class _GroupedConv:
+    """A conv of stride 1: (R, G·I, h, w) -> (R, G·O, h, w), I and O channels to each of G groups.
+
+    Output o of every group is Σ over inputs i and taps (y, x) of the kernel's w[o, i, y, x] times
+    input i shifted by (y, x), which is arithmetic on (R, G, h, w) images.
+    """
+
+    node: onnx.NodeProto
+    weight: Array
+    """(G·O, I, kh, kw)."""
+    bias: Array
+    groups: int
+    pads: list[int]
+    shape: tuple[int, ...]
+    """(R, G·O, h, w)."""
+
+    def rewritten(self) -> Iterator[onnx.NodeProto | onnx.TensorProto]:
+        batch, channels, height, width = self.shape
+        inputs, rows, columns = self.weight.shape[1:]
+        outputs = channels // self.groups
+        padded = (height + rows - 1, width + columns - 1)
+        half = helper.np_dtype_to_tensor_dtype(self.weight.dtype)
+
+        yield self._constant("pads", [0, 0, *self.pads[:2], 0, 0, *self.pads[2:]])
+        yield self._node("Pad", [self.node.input[0], self._name("pads")], "padded")
+        yield self._constant("split", [batch, self.groups, inputs, *padded])
+        yield self._node("Reshape", [self._name("padded"), self._name("split")], "grouped")
+        yield self._constant("axes", [2, 3, 4])
+        for i in range(inputs):
+            for y in range(rows):
+                for x in range(columns):
+                    tap = f"{i}_{y}_{x}"
+                    yield self._constant(f"start_{tap}", [i, y, x])
+                    yield self._constant(f"end_{tap}", [i + 1, y + height, x + width])
+                    ends = [self._name(f"start_{tap}"), self._name(f"end_{tap}")]
+                    yield self._node(
+                        "Slice",
+                        [self._name("grouped"), *ends, self._name("axes")],
+                        f"shifted_{tap}",
+                    )
+                    yield self._node(
+                        "Cast",
+                        [self._name(f"shifted_{tap}")],
+                        f"wide_{tap}",
+                        to=onnx.TensorProto.FLOAT,
+                    )
+        weight = self.weight.reshape(self.groups, outputs, inputs, rows, columns)
+        for o in range(outputs):
+            total = f"bias_{o}"
+            yield self._constant(total, self._shared(self.bias.reshape(self.groups, -1)[:, o]))
+            for i, y, x in np.ndindex(inputs, rows, columns):
+                tap = f"{o}_{i}_{y}_{x}"
+                yield self._constant(f"weight_{tap}", self._shared(weight[:, o, i, y, x]))
+                factors = [self._name(f"wide_{i}_{y}_{x}"), self._name(f"weight_{tap}")]
+                yield self._node("Mul", factors, f"product_{tap}")
+                terms = [self._name(total), self._name(f"product_{tap}")]
+                total = f"sum_{tap}"
+                yield self._node("Add", terms, total)
+            yield self._node("Cast", [self._name(total)], f"output_{o}", to=half)
+        every = [self._name(f"output_{o}") for o in range(outputs)]
+        yield self._node("Concat", every, "joined", axis=2)
+        yield self._constant("whole", list(self.shape))
+        yield helper.make_node(
+            "Reshape",
+            [self._name("joined"), self._name("whole")],
+            [self.node.output[0]],
+            name=self.node.name,
+        )
+
+    def _shared(self, values: Array) -> Array:
+        """One number where all groups have the same, else one for each image of (R, G, 1, h, w)."""
+        same = (values == values[0]).all()
+        return (values[:1] if same else values.reshape(-1, 1, 1, 1)).astype(np.float32)
+
+    def _name(self, what: str) -> str:
+        return f"{self.node.name}/{what}"
+
+    def _constant(self, what: str, values: Any) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.asarray(values), self._name(what))
+
+    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
+        name = self._name(output)
+        return helper.make_node(kind, inputs, [name], name=name, **attributes)
