@@ -19,38 +19,45 @@ Array = np.ndarray[Any, Any]
 
 
 def without_grouped_convs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy that computes the same, with sums in FP32; convs without groups stay."""
+    """A copy that computes the same, with sums in FP32. Strided and dilated convs stay."""
     rewritten = onnx.ModelProto()
     rewritten.CopyFrom(model)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    grids = {
+    shapes = {
         value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
         for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)
     }
     graph = rewritten.graph
     del graph.node[:]
     for node in model.graph.node:
-        attributes = {item.name: get_attribute_value(item) for item in node.attribute}
-        if node.op_type == "Conv" and attributes.get("group", 1) > 1:
-            weight, *bias = (numpy_helper.to_array(weights[name]) for name in node.input[1:])
-            conv = _GroupedConv(
-                node,
-                weight,
-                bias[0] if bias else np.zeros(len(weight)),
-                groups=attributes["group"],
-                pads=attributes["pads"],
-                shape=grids[node.output[0]],
-            )
-            for part in conv.rewritten():
-                (graph.initializer if isinstance(part, onnx.TensorProto) else graph.node).append(
-                    part
-                )
-        else:
+        if not _is_plain_and_grouped(node):
             graph.node.append(node)
+            continue
+        attributes = {item.name: get_attribute_value(item) for item in node.attribute}
+        weight, *bias = (numpy_helper.to_array(weights[name]) for name in node.input[1:])
+        conv = _GroupedConv(
+            node,
+            weight,
+            bias[0] if bias else np.zeros(len(weight)),
+            groups=attributes["group"],
+            pads=attributes.get("pads", [0, 0, 0, 0]),
+            shape=shapes[node.output[0]],
+        )
+        for part in conv.rewritten():
+            if isinstance(part, onnx.TensorProto):
+                graph.initializer.append(part)
+            else:
+                graph.node.append(part)
     used = {name for node in graph.node for name in node.input}
     for tensor in [tensor for tensor in graph.initializer if tensor.name not in used]:
         graph.initializer.remove(tensor)
     return rewritten
+
+
+def _is_plain_and_grouped(node: onnx.NodeProto) -> bool:
+    attributes = {item.name: get_attribute_value(item) for item in node.attribute}
+    steps = (*attributes.get("strides", []), *attributes.get("dilations", []))
+    return node.op_type == "Conv" and attributes.get("group", 1) > 1 and set(steps) <= {1}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import helper, numpy_helper
 
 from engines.turing import without_grouped_convs
 
@@ -46,22 +47,31 @@ def test_shifted_sums_compute_what_grouped_convs_do(backbone, part, bundle, clip
         assert found.dtype == wanted.dtype
 
 
-def test_weights_of_each_group_and_several_channels_a_group_are_kept():
-    """Against the conv itself, with all that the model's own convs do not have at once."""
+@pytest.mark.parametrize(
+    ("attributes", "shape", "left"),
+    [
+        ({"pads": [1, 2, 1, 2]}, [2, 6, 7, 9], 0),
+        ({"pads": [2, 0, 0, 4]}, [2, 6, 7, 9], 0),
+        ({}, [2, 6, 5, 5], 0),
+        ({"strides": [2, 1]}, [2, 6, 3, 5], 1),
+        ({"dilations": [2, 2]}, [2, 6, 3, 1], 1),
+    ],
+)
+def test_any_conv_of_groups_is_kept_or_computes_the_same(attributes, shape, left):
+    """Several channels a group, weights of their own: more than the model's own convs have."""
     generator = np.random.default_rng(0)
     weight = generator.normal(size=(3 * 2, 4, 3, 5)).astype(np.float32)
     bias = generator.normal(size=6).astype(np.float32)
-    model = onnx.parser.parse_model(
-        '<ir_version: 9, opset_import: ["": 18]>'
-        "g (float[2, 12, 7, 9] x, float[6, 4, 3, 5] w, float[6] b) => (float[2, 6, 7, 9] y)"
-        "{ y = Conv <group = 3, pads = [1, 2, 1, 2]> (x, w, b) }"
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv", group=3, **attributes)],
+        "conv",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 12, 7, 9])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(bias, "b")],
     )
-    model.graph.node[0].name = "conv"
-    model.graph.initializer.extend(
-        [onnx.numpy_helper.from_array(weight, "w"), onnx.numpy_helper.from_array(bias, "b")]
-    )
-    for value in list(model.graph.input)[1:]:
-        model.graph.input.remove(value)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    rewritten = without_grouped_convs(model)
+    assert len(grouped_convs(rewritten)) == left
     inputs = {"x": generator.normal(size=(2, 12, 7, 9)).astype(np.float32)}
-    (wanted,), (found,) = run(model, inputs), run(without_grouped_convs(model), inputs)
+    (wanted,), (found,) = run(model, inputs), run(rewritten, inputs)
     np.testing.assert_allclose(found, wanted, atol=1e-4)

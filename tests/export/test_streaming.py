@@ -104,14 +104,13 @@ EXTREMES = {
 @pytest.mark.parametrize("backbone", ["b0", "b1"])
 @pytest.mark.parametrize("content", EXTREMES)
 def test_fp16_graphs_stay_finite_and_close_on_extreme_frames(backbone, content, bundle):
-    """With 15 tokens a frame, one that swaps at the edge of STM's choice moves a whole frame's
-    logits, and a flat frame's classes lie within rounding of each other: hence the median, and the
-    lower agreement."""
+    """On black frames the two best classes lie within rounding of each other at one pixel in 20:
+    with b1 the exact logits themselves, rounded to FP16, keep 99.3 % of the classes."""
     errors, agreement = fp16_figures(
         bundle(backbone, output="logits", precisions=("fp32", "fp16")), EXTREMES[content]
     )
-    assert np.median(errors) <= 5e-3
-    assert agreement.mean() >= 0.98
+    assert errors.max() <= 5e-3
+    assert agreement.mean() >= (0.98 if content == "black" else 0.995)
 
 
 def test_fp16_survives_affinities_that_would_overflow_unscaled(tmp_path, clip):
