@@ -15,7 +15,7 @@ from export.cost import graph_cost, parameter_count
 from export.decoder import DecoderGraph
 from export.encoder import EncoderGraph
 from export.layout import TOPK_LIMIT, Layout
-from export.onnx_graph import LOWEST_OPSET, to_onnx
+from export.onnx_graph import HIGHEST_OPSET, LOWEST_OPSET, to_onnx
 from mrcfa.bundle import WEIGHTS, Bundle, Cost, Graph, Manifest, TensorSpec, new_bundle, sha256
 from mrcfa.checks import Check
 from mrcfa.config import MEAN, STD, Config
@@ -114,9 +114,10 @@ def check_options(layout: Layout, options: Options) -> None:
         raise MrcfaError(
             f"unknown precision {named(unknown) or 'none'}; choose from {named(PRECISIONS)}"
         )
-    if options.opset < LOWEST_OPSET:
+    if not LOWEST_OPSET <= options.opset <= HIGHEST_OPSET:
         raise MrcfaError(
-            f"opset {options.opset} has no LayerNormalization; use {LOWEST_OPSET} or later"
+            f"opset {options.opset} cannot be exported; use {LOWEST_OPSET}, the first with "
+            f"LayerNormalization, to {HIGHEST_OPSET}"
         )
     if min(options.frame) < 1:
         raise MrcfaError(f"a frame of {options.frame[0]}x{options.frame[1]} has no pixels")

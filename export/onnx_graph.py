@@ -10,7 +10,7 @@ import onnx
 import onnx.inliner
 import onnxsim
 import torch
-from onnx import helper
+from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 from export.select_tokens import DOMAIN, VERSION, Selection, function
@@ -18,6 +18,15 @@ from mrcfa.errors import MrcfaError
 
 LOWEST_OPSET = 17
 """LayerNormalization is one node from here on."""
+HIGHEST_OPSET = 23
+"""torch's exporter writes no newer one."""
+TRACED_OPSET = 18
+"""Nor any older than this."""
+ADDED_IN_18 = {
+    "Split": ("num_outputs",),
+    "Resize": ("keep_aspect_ratio_policy", "antialias"),
+}
+"""Attributes that have no meaning in our graphs, but for Split's, which becomes an input."""
 
 
 def to_onnx(
@@ -33,7 +42,9 @@ def to_onnx(
 
     `hidden` outputs keep their name but are no outputs of the graph.
     """
-    model = _trace(module, inputs, outputs, opset)
+    model = _trace(module, inputs, outputs, max(opset, TRACED_OPSET))
+    if opset < TRACED_OPSET:
+        _lower(model, opset)
     if selection is not None:
         model.functions.append(function(selection, opset))
         if not any(item.domain == DOMAIN for item in model.opset_import):
@@ -72,6 +83,29 @@ def _trace(
         )
     assert program is not None
     return program.model_proto
+
+
+def _lower(model: onnx.ModelProto, opset: int) -> None:
+    """From 18 to 17, where Split takes sizes, not their number, and Resize has fewer attributes.
+
+    Nothing else that these graphs hold changed between the two, which the checker confirms.
+    """
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in model.graph.value_info}
+    for node in model.graph.node:
+        attributes = {item.name: item for item in node.attribute}
+        if node.op_type == "Split" and "num_outputs" in attributes:
+            axis = attributes["axis"].i if "axis" in attributes else 0
+            sizes = [shapes[name][axis].dim_value for name in node.output]
+            node.input.append(f"{node.output[0]}/sizes")
+            model.graph.initializer.append(
+                helper.make_tensor(node.input[1], TensorProto.INT64, [len(sizes)], sizes)
+            )
+        for name in ADDED_IN_18.get(node.op_type, ()):
+            if name in attributes:
+                node.attribute.remove(attributes[name])
+    for item in model.opset_import:
+        if not item.domain:
+            item.version = opset
 
 
 def _name_nodes(model: onnx.ModelProto) -> None:

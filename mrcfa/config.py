@@ -155,7 +155,7 @@ def preset(dataset: str, backbone: str, **changes: Any) -> Config:
 
 
 def check_size(size: tuple[int, int]) -> None:
-    """Refuse sizes that the encoder's strides do not divide."""
+    """Refuse sizes that the encoder's strides do not divide, and one token alone."""
     height, width = size
     if height < 32 or width < 32 or height % 32 or width % 32:
         valid = tuple(max(32, -(-side // 32) * 32) for side in size)
@@ -163,6 +163,8 @@ def check_size(size: tuple[int, int]) -> None:
             f"size {height}x{width} is no multiple of 32; the next valid size is "
             f"{valid[0]}x{valid[1]}"
         )
+    if height * width == 32 * 32:
+        raise MrcfaError("size 32x32 is one token, which no norm can take; use at least 32x64")
 
 
 _Kind = TypeVar("_Kind", bound=Enum)

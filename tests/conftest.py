@@ -135,7 +135,7 @@ def tailored(bundle: Callable[..., Path]) -> Path:
         keep=0.3,
         precisions=("fp32",),
         inline_functions=True,
-        opset=20,
+        opset=17,
     )
 
 
