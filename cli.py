@@ -88,7 +88,7 @@ def export(
     precision: Annotated[str, typer.Option(help="fp32, fp16 or both.")] = "fp32,fp16",
     references: Annotated[str | None, typer.Option(help="Offsets, such as 9,6,3.")] = None,
     keep: Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")] = None,
-    opset: Annotated[int, typer.Option(help="ONNX opset, 17 or later.")] = 18,
+    opset: Annotated[int, typer.Option(help="ONNX opset, 17 to 23.")] = 18,
     inline_functions: Annotated[
         bool, typer.Option("--inline-functions", help="For parsers that know no functions.")
     ] = False,
