@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from export.attention import SlicedAttention
 from export.folds import (
     Affine,
     affine,
@@ -18,7 +19,7 @@ from export.folds import (
 from export.layout import Layout
 from export.precision import make_half
 from mrcfa.config import MEAN, STD
-from mrcfa.mit import Block, MiT, MixFFN, as_tokens
+from mrcfa.mit import Attention, Block, MiT, MixFFN, as_tokens
 from mrcfa.model import MRCFA
 
 
@@ -31,6 +32,8 @@ class EncoderGraph(nn.Module):
         self.strides, self.on_full_feature = layout.strides, config.output_stride == 4
         self.prepare = Preparation(config.size)
         self.encoder = with_channels_first(model.encoder)
+        if dtype == torch.float32:
+            slice_attention(self.encoder)
         self.fusion = FoldedFusion(fold_fusion(model.fusion))
         self.halve = nn.AvgPool2d(2)  # bilinear halving of an even size, exactly
         self.query, self.key = nn.ModuleDict(), nn.ModuleDict()
@@ -106,6 +109,14 @@ def with_channels_first(encoder: MiT) -> MiT:
         if isinstance(block, Block) and isinstance(block.mlp, MixFFN):
             block.mlp = ChannelsFirstFFN(block.mlp)
     return encoder
+
+
+def slice_attention(encoder: MiT) -> None:
+    """For CPUs, in the two stages with more scores than a cache holds."""
+    for stage in list(encoder.stages)[:2]:
+        for block in stage.modules():
+            if isinstance(block, Block) and isinstance(block.attn, Attention):
+                block.attn = SlicedAttention(block.attn)
 
 
 class FoldedFusion(nn.Module):

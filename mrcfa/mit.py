@@ -69,7 +69,7 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int, reduction: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=1e-6)
-        self.attn = Attention(width, heads, reduction)
+        self.attn: nn.Module = Attention(width, heads, reduction)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
         self.mlp: nn.Module = MixFFN(width, MLP_RATIO * width)
 

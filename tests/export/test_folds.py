@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from export.attention import SlicedAttention
 from export.folds import (
     affine,
     fold_affinity_scale,
@@ -15,6 +16,7 @@ from export.folds import (
 )
 from mrcfa.affinity import importance, select_tokens
 from mrcfa.fusion import Fusion
+from mrcfa.mit import Attention
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +100,12 @@ def test_a_conv_without_bias_folds_like_one_with_zeros():
     weight, bias = affine(conv)
     assert torch.equal(weight, conv.weight)
     assert bias.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("heads", "reduction"), [(1, 2), (2, 2), (2, 1)])
+@pytest.mark.parametrize("scores", [10_000, 97, 1])
+def test_attention_in_slices_is_attention(heads, reduction, scores):
+    attention = Attention(8, heads, reduction)
+    tokens = torch.randn(1, 48, 8)
+    wanted = attention(tokens, (6, 8))
+    close(SlicedAttention(attention, scores)(tokens, (6, 8)), wanted)
