@@ -9,7 +9,8 @@ from time import perf_counter
 
 _BEGAN = perf_counter()
 
-import json  # noqa: E402  the clock starts before any import
+# The clock starts before any other import, so those come late.
+import json  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 from dataclasses import asdict, dataclass  # noqa: E402

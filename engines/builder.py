@@ -23,6 +23,7 @@ from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import load
 from mrcfa.flavours import (
     PLUGIN_NAME,
+    TOPK_LIMIT,
     WARNING,
     Flavour,
     check_parser_takes_plugins,
@@ -34,8 +35,6 @@ from mrcfa.flavours import (
 
 PARTS = ("encoder", "decoder")
 PLUGIN_USES = ("auto", "never", "always")
-TOPK_LIMIT = 3840
-"""TensorRT's largest K for TopK; to keep more tokens takes the plugin."""
 HIGHEST_LEVEL = 5
 
 

@@ -48,7 +48,7 @@ class Phases:
 def monitor(trt: ModuleType, report: Callable[[float], None], stopped: threading.Event) -> Any:
     """TensorRT's progress monitor: reports the share that is done, and cancels once stopped."""
 
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc, name-defined]
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc, name-defined]  # a base of run time
         def __init__(self) -> None:
             trt.IProgressMonitor.__init__(self)
             self._phases = Phases()

@@ -3,7 +3,7 @@
 For sm_75 it pads every group of a conv to eight channels. The decoder convolves hundreds of tokens
 one by one and the encoder its channels: weights and maps grow eightfold, which makes engines of
 hundreds of megabytes, and at the sizes that need the plugin a build ends without memory. As shifts,
-products and sums the same conv is one memory-bound kernel that TensorRT fuses with its neighbours.
+products and sums TensorRT fuses the same conv with its neighbours.
 """
 
 from collections.abc import Iterator
@@ -82,31 +82,22 @@ class _GroupedConv:
         inputs, rows, columns = self.weight.shape[1:]
         outputs = channels // self.groups
         padded = (height + rows - 1, width + columns - 1)
-        half = helper.np_dtype_to_tensor_dtype(self.weight.dtype)
+        narrow = helper.np_dtype_to_tensor_dtype(self.weight.dtype)
 
         yield self._constant("pads", [0, 0, *self.pads[:2], 0, 0, *self.pads[2:]])
         yield self._node("Pad", [self.node.input[0], self._name("pads")], "padded")
         yield self._constant("split", [batch, self.groups, inputs, *padded])
         yield self._node("Reshape", [self._name("padded"), self._name("split")], "grouped")
         yield self._constant("axes", [2, 3, 4])
-        for i in range(inputs):
-            for y in range(rows):
-                for x in range(columns):
-                    tap = f"{i}_{y}_{x}"
-                    yield self._constant(f"start_{tap}", [i, y, x])
-                    yield self._constant(f"end_{tap}", [i + 1, y + height, x + width])
-                    ends = [self._name(f"start_{tap}"), self._name(f"end_{tap}")]
-                    yield self._node(
-                        "Slice",
-                        [self._name("grouped"), *ends, self._name("axes")],
-                        f"shifted_{tap}",
-                    )
-                    yield self._node(
-                        "Cast",
-                        [self._name(f"shifted_{tap}")],
-                        f"wide_{tap}",
-                        to=onnx.TensorProto.FLOAT,
-                    )
+        for i, y, x in np.ndindex(inputs, rows, columns):
+            tap = f"{i}_{y}_{x}"
+            yield self._constant(f"start_{tap}", [i, y, x])
+            yield self._constant(f"end_{tap}", [i + 1, y + height, x + width])
+            ends = [self._name(f"start_{tap}"), self._name(f"end_{tap}")]
+            image = [self._name("grouped"), *ends, self._name("axes")]
+            yield self._node("Slice", image, f"shifted_{tap}")
+            shifted = [self._name(f"shifted_{tap}")]
+            yield self._node("Cast", shifted, f"wide_{tap}", to=onnx.TensorProto.FLOAT)
         weight = self.weight.reshape(self.groups, outputs, inputs, rows, columns)
         for o in range(outputs):
             total = f"bias_{o}"
@@ -119,7 +110,7 @@ class _GroupedConv:
                 terms = [self._name(total), self._name(f"product_{tap}")]
                 total = f"sum_{tap}"
                 yield self._node("Add", terms, total)
-            yield self._node("Cast", [self._name(total)], f"output_{o}", to=half)
+            yield self._node("Cast", [self._name(total)], f"output_{o}", to=narrow)
         every = [self._name(f"output_{o}") for o in range(outputs)]
         yield self._node("Concat", every, "joined", axis=2)
         yield self._constant("whole", list(self.shape))

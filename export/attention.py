@@ -1,9 +1,9 @@
 """The encoder's attention as CPUs want it: fewer products, and scores that stay in the cache."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mrcfa.mit import Attention, as_image, as_tokens
+from mrcfa.mit import Attention
 
 SCORES = 400_000
 """Scores that are computed at once: with their exponentials some 3 MB, a share of a cache."""
@@ -11,7 +11,7 @@ SLICES = 32
 """At most, so that a large frame does not make a graph of thousands of nodes."""
 
 
-class SlicedAttention(nn.Module):
+class SlicedAttention(Attention):
     """`Attention`, for slices of the queries one after the other.
 
     At 480×864 the first stage has 10 M scores a block, 42 MB that would go to memory and come back
@@ -20,29 +20,18 @@ class SlicedAttention(nn.Module):
     sum to one, so the projection moves to the few values, bias included.
     """
 
-    def __init__(self, attention: Attention, scores: int = SCORES) -> None:
-        super().__init__()
-        self.heads, self.scores = attention.heads, scores
-        self.q, self.kv, self.proj = attention.q, attention.kv, attention.proj
-        self.sr = attention.sr
-        if self.sr is not None:
-            self.norm = attention.norm
+    scores = SCORES
 
     def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-        source = tokens
-        if self.sr is not None:
-            source = self.norm(as_tokens(self.sr(as_image(tokens, grid))))
-        keys, values = self.kv(source).chunk(2, dim=-1)
+        keys, values = self._keys_and_values(tokens, grid)
         scale = (tokens.shape[2] // self.heads) ** -0.5
         if self.heads == 1:
             offset = (keys @ (self.q.bias * scale)).unsqueeze(1)
             keys = keys @ (self.q.weight * scale)
             return self._mix(tokens, keys, self.proj(values), offset)
-        queries, keys, values = (
-            part.unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for part in (self.q(tokens), keys * scale, values)
-        )
-        return self.proj(self._mix(queries, keys, values).transpose(1, 2).flatten(2))
+        queries, keys, values = map(self._split, (self.q(tokens), keys * scale, values))
+        mixed = self._mix(queries, keys, values)
+        return self.proj(mixed.transpose(1, 2).flatten(2))
 
     def _mix(
         self, queries: Tensor, keys: Tensor, values: Tensor, offset: Tensor | None = None

@@ -19,7 +19,7 @@ from export.folds import (
 from export.layout import Layout
 from export.precision import make_half
 from mrcfa.config import MEAN, STD
-from mrcfa.mit import Attention, Block, MiT, MixFFN, as_tokens
+from mrcfa.mit import Block, MiT, MixFFN, as_tokens
 from mrcfa.model import MRCFA
 
 
@@ -115,8 +115,8 @@ def slice_attention(encoder: MiT) -> None:
     """For CPUs, in the two stages with more scores than a cache holds."""
     for stage in list(encoder.stages)[:2]:
         for block in stage.modules():
-            if isinstance(block, Block) and isinstance(block.attn, Attention):
-                block.attn = SlicedAttention(block.attn)
+            if isinstance(block, Block):
+                block.attn.__class__ = SlicedAttention
 
 
 class FoldedFusion(nn.Module):

@@ -14,12 +14,13 @@ from export.check import check_graphs
 from export.cost import graph_cost, parameter_count
 from export.decoder import DecoderGraph
 from export.encoder import EncoderGraph
-from export.layout import TOPK_LIMIT, Layout
+from export.layout import Layout
 from export.onnx_graph import HIGHEST_OPSET, LOWEST_OPSET, to_onnx
 from mrcfa.bundle import WEIGHTS, Bundle, Cost, Graph, Manifest, TensorSpec, new_bundle, sha256
 from mrcfa.checks import Check
 from mrcfa.config import MEAN, STD, Config
 from mrcfa.errors import MrcfaError, named
+from mrcfa.flavours import TOPK_LIMIT
 from mrcfa.labels import class_names, palette
 from mrcfa.model import MRCFA
 from mrcfa.weights import load_weights, save_weights

@@ -10,9 +10,6 @@ from export.select_tokens import Selection
 from mrcfa.affinity import TOP_QUERIES
 from mrcfa.config import Config
 
-TOPK_LIMIT = 3840
-"""TensorRT's largest K for TopK; beyond it STM needs the plugin."""
-
 
 @dataclass(frozen=True)
 class Layout:

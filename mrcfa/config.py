@@ -157,14 +157,14 @@ def preset(dataset: str, backbone: str, **changes: Any) -> Config:
 def check_size(size: tuple[int, int]) -> None:
     """Refuse sizes that the encoder's strides do not divide, and one token alone."""
     height, width = size
-    if height < 32 or width < 32 or height % 32 or width % 32:
-        valid = tuple(max(32, -(-side // 32) * 32) for side in size)
+    valid = [max(32, -(-side // 32) * 32) for side in size]
+    if valid == [32, 32]:
+        valid[1] = 64
+    if valid != [height, width]:
+        why = "is one token, too few for a norm" if size == (32, 32) else "is no multiple of 32"
         raise MrcfaError(
-            f"size {height}x{width} is no multiple of 32; the next valid size is "
-            f"{valid[0]}x{valid[1]}"
+            f"size {height}x{width} {why}; the next valid size is {valid[0]}x{valid[1]}"
         )
-    if height * width == 32 * 32:
-        raise MrcfaError("size 32x32 is one token, which no norm can take; use at least 32x64")
 
 
 _Kind = TypeVar("_Kind", bound=Enum)

@@ -25,6 +25,8 @@ from mrcfa.extras import load
 PLUGIN = ("SelectTokens", "1", "mrcfa")
 """Name, version and namespace of the plugin that selects more tokens than TensorRT's TopK can."""
 PLUGIN_NAME = "mrcfa::SelectTokens 1"
+TOPK_LIMIT = 3840
+"""TensorRT's largest K for TopK; to keep more tokens takes the plugin."""
 PLUGIN_VARIABLE = "MRCFA_PLUGIN_LIBRARY"
 """The environment variable that names the plugin's library where no option does."""
 
@@ -93,7 +95,7 @@ def heard(trt: ModuleType, echo: bool = False) -> Iterator[list[Message]]:
 def logger(trt: ModuleType) -> Any:
     """The process's only logger: TensorRT keeps the first it meets and warns about others."""
 
-    class Logger(trt.ILogger):  # type: ignore[misc, name-defined]
+    class Logger(trt.ILogger):  # type: ignore[misc, name-defined]  # a base of run time
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.listeners: list[Any] = []

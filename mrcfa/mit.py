@@ -69,7 +69,7 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int, reduction: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=1e-6)
-        self.attn: nn.Module = Attention(width, heads, reduction)
+        self.attn = Attention(width, heads, reduction)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
         self.mlp: nn.Module = MixFFN(width, MLP_RATIO * width)
 
@@ -93,13 +93,14 @@ class Attention(nn.Module):
             self.norm = nn.LayerNorm(width, eps=1e-5)
 
     def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-        source = tokens
-        if self.sr is not None:
-            source = self.norm(as_tokens(self.sr(as_image(tokens, grid))))
-        q = self._split(self.q(tokens))
-        k, v = (self._split(part) for part in self.kv(source).chunk(2, dim=-1))
+        q, k, v = map(self._split, (self.q(tokens), *self._keys_and_values(tokens, grid)))
         mixed = F.scaled_dot_product_attention(q, k, v)
         return self.proj(mixed.transpose(1, 2).flatten(2))
+
+    def _keys_and_values(self, tokens: Tensor, grid: tuple[int, int]) -> tuple[Tensor, ...]:
+        if self.sr is not None:
+            tokens = self.norm(as_tokens(self.sr(as_image(tokens, grid))))
+        return self.kv(tokens).chunk(2, dim=-1)
 
     def _split(self, tokens: Tensor) -> Tensor:
         """(B, N, C) -> (B, heads, N, C/heads)."""

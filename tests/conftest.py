@@ -1,4 +1,4 @@
-"""The golden cases: weights and clips by formula, the authors' outputs from file."""
+"""What tests share: golden weights and clips, exported bundles, the command line."""
 
 import fcntl
 import os

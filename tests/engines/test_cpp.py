@@ -392,7 +392,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a format of text": lambda path: edit(path, format="one's"),
     "a format of null": lambda path: edit(path, format=None),
     **{
-        f"no {field}": lambda path, field=field: without(path, field)  # type: ignore[misc]
+        f"no {field}": lambda path, field=field: without(path, field)
         for field in ("format", "config", "frame", "graphs", "classes", "palette", "engines")
     },
     "a path upwards": lambda path: listing(path, "../encoder.onnx"),

@@ -105,7 +105,8 @@ def test_a_conv_without_bias_folds_like_one_with_zeros():
 @pytest.mark.parametrize(("heads", "reduction"), [(1, 2), (2, 2), (2, 1)])
 @pytest.mark.parametrize("scores", [10_000, 97, 1])
 def test_attention_in_slices_is_attention(heads, reduction, scores):
-    attention = Attention(8, heads, reduction)
+    attention, sliced = (kind(8, heads, reduction) for kind in (Attention, SlicedAttention))
+    sliced.load_state_dict(attention.state_dict())
+    sliced.scores = scores
     tokens = torch.randn(1, 48, 8)
-    wanted = attention(tokens, (6, 8))
-    close(SlicedAttention(attention, scores)(tokens, (6, 8)), wanted)
+    close(sliced(tokens, (6, 8)), attention(tokens, (6, 8)))

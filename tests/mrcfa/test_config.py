@@ -24,8 +24,11 @@ def test_presets_are_the_papers_and_frozen():
         (lambda: preset("vspw", "b1", keep=1.5), "keep is 1.5"),
         (lambda: preset("vspw", "b1", keep=float("nan")), "keep is nan"),
         (lambda: preset("vspw", "b1", size=(480, 853)), "next valid size is 480x864"),
-        (lambda: preset("vspw", "b1", size=(0, -5)), "next valid size is 32x32"),
-        (lambda: preset("vspw", "b1", size=(32, 32)), "32x32 is one token.* at least 32x64"),
+        (lambda: preset("vspw", "b1", size=(0, -5)), "next valid size is 32x64"),
+        (
+            lambda: preset("vspw", "b1", size=(32, 32)),
+            "one token.* next valid size is 32x64",
+        ),
         (lambda: preset("vspw", "b1", scales=5), "scales is 5"),
         (lambda: preset("vspw", "b1", references=()), "farthest first"),
         (lambda: preset("vspw", "b1", references=(3, 6)), "farthest first"),
