@@ -203,7 +203,11 @@ def _half(fused: Tensor) -> Tensor:
 
 
 def _initialise(module: nn.Module) -> None:
-    """Truncated normal 0.02 for linears, fan-out normal for convs, zero biases."""
+    """Truncated normal 0.02 for linears and biases, fan-out normal for convs.
+
+    SegFormer begins with zero biases, but an exporter drops what adds zero, and a random model
+    would then be faster than a trained one.
+    """
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
     elif isinstance(module, nn.Conv2d):
@@ -212,4 +216,4 @@ def _initialise(module: nn.Module) -> None:
     else:
         return
     if module.bias is not None:
-        nn.init.zeros_(module.bias)
+        nn.init.trunc_normal_(module.bias, std=0.02)
