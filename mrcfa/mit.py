@@ -47,7 +47,7 @@ class Stage(nn.Module):
         tokens, grid = self.embed(image)
         for block in self.blocks:
             tokens = block(tokens, grid)
-        return as_image(self.norm(tokens), grid)
+        return self.norm(tokens.unflatten(1, grid)).permute(0, 3, 1, 2)
 
 
 class PatchEmbedding(nn.Module):
@@ -123,9 +123,9 @@ class MixFFN(nn.Module):
 
 def as_tokens(image: Tensor) -> Tensor:
     """(B, C, h, w) -> (B, h·w, C)."""
-    return image.flatten(2).transpose(1, 2)
+    return image.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 def as_image(tokens: Tensor, grid: Sequence[int]) -> Tensor:
     """(B, h·w, C) -> (B, C, h, w)."""
-    return tokens.transpose(1, 2).unflatten(2, grid)
+    return tokens.unflatten(1, grid).permute(0, 3, 1, 2)
