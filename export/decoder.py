@@ -29,6 +29,8 @@ from mrcfa.affinity import Refinement
 from mrcfa.model import MRCFA
 from mrcfa.schedule import memory_table
 
+BLOCK = 16
+"""ONNX Runtime's depthwise convs are fast on whole blocks of channels, 8 or 16 on most CPUs."""
 LAST_FRAME = 2**30
 """The frame number saturates here, years before int32 would overflow."""
 
@@ -38,7 +40,8 @@ class DecoderGraph(nn.Module):
 
     Only one of the last two is an output of the ONNX graph. The FP32 graph is laid out for CPUs: it
     refines one reference after the other, so that their maps stay in the cache, and has the classes
-    on the last axis. The FP16 graph is laid out for GPUs, which would rather have it all at once.
+    on the last axis; silent tokens, with zeros for keys and values, fill up the last block of their
+    channels. The FP16 graph is laid out for GPUs, which would rather have it all at once.
     """
 
     def __init__(
@@ -48,22 +51,26 @@ class DecoderGraph(nn.Module):
         config = model.config
         self.strides, self.scales = layout.strides, model.refinement.strides
         self.finest, self.output = layout.grid(config.output_stride), output
+        shift = None
+        if dtype == torch.float32:
+            shift = shift_for(model.refinement, layout.tokens(self.scales[-1]))
+        kept = layout.selection.keep
+        tokens = kept if shift is None else -(-kept // BLOCK) * BLOCK
         self.recall = Recall(config.references)
-        self.stm = Selection(layout)
+        self.stm = Selection(layout, tokens)
         self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
         for stride in self.scales:
             name, grid = str(stride), layout.grid(stride)
-            tokens, channels = layout.selection.keep, config.width(stride)
+            channels = config.width(stride)
             refined = name in model.refinement.sar
             self.affinity[name] = Affinity(grid, 1 if refined else channels)
             if refined:
                 self.sar[name] = over_tokens(model.refinement.sar[name], tokens, grid, channels)
             if name in model.refinement.maa:
                 self.maa[name] = Aggregation(model.refinement.maa[name], tokens, grid)
-        shift = shift_for(model.refinement, layout.tokens(self.scales[-1]))
-        if dtype == torch.float32 and shift is not None:
+        if shift is not None:
             self.together = 1
-            self.retrieval: nn.Module = LastAxisRetrieval(layout.grid(4), shift)
+            self.retrieval: nn.Module = LastAxisRetrieval(layout.grid(4), shift, kept, tokens)
             self.logits: nn.Module = ClassesFirst()
             self.mask: nn.Module = LastAxisMask(config.size, frame)
         else:
@@ -118,13 +125,17 @@ class Recall(nn.Module):
 
 
 class Selection(nn.Module):
-    """STM: (R, N, D) entries -> the kept tokens' keys of all scales and values, (R, S, ·)."""
+    """STM: (R, N, D) entries -> the kept tokens' keys of all scales and values, (R, S, ·).
+
+    Up to `tokens` of them, the last ones are zeros.
+    """
 
     row: Tensor
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, tokens: int) -> None:
         super().__init__()
         self.columns, self.selection = layout.columns, layout.selection
+        self.silent = tokens - self.selection.keep
         self.register_buffer("row", torch.arange(len(layout.config.references)).unsqueeze(1))
 
     def forward(self, query: Tensor, references: Tensor) -> Sequence[Tensor]:
@@ -132,7 +143,7 @@ class Selection(nn.Module):
         coarse = coarse.reshape(coarse.shape[0], self.selection.height * self.selection.width, -1)
         selected = select_tokens(query @ coarse.transpose(1, 2), self.selection).long()
         if self.selection.factor == 1:
-            return references[self.row, selected].split(self.columns, dim=2)
+            return self._padded(references[self.row, selected]).split(self.columns, dim=2)
         # Bilinear upsampling acts on positions, the product with the queries on channels, so
         # upsampling the keys upsamples the affinity along its key axes.
         grid = coarse.transpose(1, 2).unflatten(2, (self.selection.height, self.selection.width))
@@ -140,7 +151,11 @@ class Selection(nn.Module):
             grid, scale_factor=self.selection.factor, mode="bilinear", align_corners=False
         )
         tokens = torch.cat([finer.flatten(2).transpose(1, 2), *rest], dim=2)
-        return tokens[self.row, selected].split([finer.shape[1], *self.columns[1:]], dim=2)
+        kept = self._padded(tokens[self.row, selected])
+        return kept.split([finer.shape[1], *self.columns[1:]], dim=2)
+
+    def _padded(self, tokens: Tensor) -> Tensor:
+        return F.pad(tokens, (0, 0, 0, self.silent)) if self.silent else tokens
 
 
 class Affinity(nn.Module):
