@@ -40,8 +40,9 @@ class DecoderGraph(nn.Module):
 
     Only one of the last two is an output of the ONNX graph. The FP32 graph is laid out for CPUs: it
     refines one reference after the other, so that their maps stay in the cache, and has the classes
-    on the last axis; silent tokens, with zeros for keys and values, fill up the last block of their
-    channels. The FP16 graph is laid out for GPUs, which would rather have it all at once.
+    on the last axis; tokens that come again, and do not count, fill up the last block of their
+    channels. The FP16 graph is laid out for GPUs, which would rather have it all at once; so is an
+    FP32 graph with more positions than `shift_for` can serve.
     """
 
     def __init__(
@@ -127,23 +128,26 @@ class Recall(nn.Module):
 class Selection(nn.Module):
     """STM: (R, N, D) entries -> the kept tokens' keys of all scales and values, (R, S, ·).
 
-    Up to `tokens` of them, the last ones are zeros.
+    As many as `tokens`: after the last the first come again.
     """
 
     row: Tensor
+    order: Tensor
 
     def __init__(self, layout: Layout, tokens: int) -> None:
         super().__init__()
         self.columns, self.selection = layout.columns, layout.selection
-        self.silent = tokens - self.selection.keep
         self.register_buffer("row", torch.arange(len(layout.config.references)).unsqueeze(1))
+        self.register_buffer("order", torch.arange(tokens) % self.selection.keep)
 
     def forward(self, query: Tensor, references: Tensor) -> Sequence[Tensor]:
         coarse, *rest = references.split(self.columns, dim=2)
         coarse = coarse.reshape(coarse.shape[0], self.selection.height * self.selection.width, -1)
         selected = select_tokens(query @ coarse.transpose(1, 2), self.selection).long()
+        if len(self.order) > self.selection.keep:
+            selected = selected[:, self.order]
         if self.selection.factor == 1:
-            return self._padded(references[self.row, selected]).split(self.columns, dim=2)
+            return references[self.row, selected].split(self.columns, dim=2)
         # Bilinear upsampling acts on positions, the product with the queries on channels, so
         # upsampling the keys upsamples the affinity along its key axes.
         grid = coarse.transpose(1, 2).unflatten(2, (self.selection.height, self.selection.width))
@@ -151,11 +155,7 @@ class Selection(nn.Module):
             grid, scale_factor=self.selection.factor, mode="bilinear", align_corners=False
         )
         tokens = torch.cat([finer.flatten(2).transpose(1, 2), *rest], dim=2)
-        kept = self._padded(tokens[self.row, selected])
-        return kept.split([finer.shape[1], *self.columns[1:]], dim=2)
-
-    def _padded(self, tokens: Tensor) -> Tensor:
-        return F.pad(tokens, (0, 0, 0, self.silent)) if self.silent else tokens
+        return tokens[self.row, selected].split([finer.shape[1], *self.columns[1:]], dim=2)
 
 
 class Affinity(nn.Module):

@@ -86,8 +86,8 @@ class Preparation(nn.Module):
 class ConvFFN(nn.Module):
     """`MixFFN` on an image, its linears as 1×1 convs.
 
-    Four steps in a row then share one layout, which ONNX Runtime and TensorRT block by channels,
-    and a bias costs nothing. GELU is spelled in the order of factors that ONNX Runtime fuses.
+    In ONNX Runtime four steps in a row then share its layout of blocked channels, and biases cost
+    nothing. GELU is spelled in the order of factors that it fuses.
     """
 
     def __init__(self, ffn: MixFFN) -> None:

@@ -51,8 +51,8 @@ class LastAxisRetrieval(nn.Module):
     """The same with classes last, (1, H/4, W/4, C), and the softmax's division after the product.
 
     With E = exp(x − c), the retrieved scores are (EᵀV) / (Eᵀ1) whatever c is, so a column of ones
-    beside V sums the exponentials in the product itself; beside silent tokens it holds zeros. c
-    must keep E inside FP32's range for any x in [0, bound]; `shift_for` finds it.
+    beside V sums the exponentials in the product itself. c must keep E inside FP32's range for any
+    x in [0, bound]; `shift_for` finds it. Tokens after the `kept` first count for nothing.
     """
 
     counted: Tensor
@@ -66,7 +66,7 @@ class LastAxisRetrieval(nn.Module):
         scores = base.permute(0, 2, 3, 1)
         for maps, tokens in zip(refined, values, strict=True):
             exponentials = (maps - self.shift).exp().transpose(1, 2)
-            sums = exponentials @ torch.cat([tokens, self.counted], dim=2)
+            sums = exponentials @ (F.pad(tokens, (0, 1), value=1.0) * self.counted)
             scores = scores + (sums[..., :-1] / sums[..., -1:]).view(scores.shape)
         return resize_last_axis(scores, self.quarter)
 

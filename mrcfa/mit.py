@@ -47,6 +47,7 @@ class Stage(nn.Module):
         tokens, grid = self.embed(image)
         for block in self.blocks:
             tokens = block(tokens, grid)
+        # On the image: ONNX Runtime would fuse an addition and a norm of tokens, and be slower.
         return self.norm(tokens.unflatten(1, grid)).permute(0, 3, 1, 2)
 
 
