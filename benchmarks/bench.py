@@ -11,15 +11,12 @@ from benchmarks.contenders import Contender, Role, contenders, reference
 from benchmarks.environment import environment
 from benchmarks.footprint import footprint
 from benchmarks.parity import Comparison, Mask, drift, drift_checks, expected, marks, mask_of
-from benchmarks.result import Outcome, Request, Result, Row
+from benchmarks.result import PICTURED, Outcome, Request, Result, Row
 from benchmarks.speed import Stopwatch
 from mrcfa.backends import Arrays
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.machine import usable_cores
-
-PICTURED = 3
-"""Frames whose masks are kept for the report."""
 
 Show = Callable[[str, float], None]
 """Hears what is being done, and which share of it is."""
@@ -44,6 +41,8 @@ def bench(path: Path, request: Request, show: Show = lambda name, share: None) -
     if not judge.running:
         for lane in lanes:
             lane.judged = False
+        if judge.outcome is Outcome.STOPPED and judge not in lanes:
+            lanes.append(judge)
     elif stops:
         wanted = expected(judge.backend, clip, max(bundle.config.references))
         for lane in followed:
@@ -79,12 +78,13 @@ def race(
         answers: dict[Lane, Arrays] = {}
         for lane in order:
             if lane.running:
-                with lane.stopping(number):
+                with lane.stopping(f"at frame {number}"):
                     answers[lane] = lane.watch.step(image)
         for lane, outputs in answers.items():
             if lane.contender.compared and judge in answers:
-                lane.comparison.add(outputs, answers[judge])
-                lane.judged = True
+                with lane.stopping(f"at frame {number}"):
+                    lane.comparison.add(outputs, answers[judge])
+                    lane.judged = True
             if number in pictured:
                 lane.masks[number] = mask_of(outputs)
         show("speed and parity", (number + 1) / rounds)
@@ -103,26 +103,25 @@ class Lane:
         try:
             self.backend = contender.open()
             self.watch = Stopwatch(self.backend)
-        except MrcfaError as error:
-            self.outcome, self.reason = Outcome.NOT_RUN, str(error)
+        except Exception as error:  # a runtime that is broken, besides one that is missing
+            self.outcome, self.reason = Outcome.NOT_RUN, _sentence(error)
 
     @property
     def running(self) -> bool:
         return self.outcome is Outcome.RAN
 
     @contextmanager
-    def stopping(self, frame: int) -> Iterator[None]:
+    def stopping(self, when: str) -> Iterator[None]:
         """Whatever a runtime raises, a GPU that vanished say, ends this lane and no other."""
         try:
             yield
         except Exception as error:
-            sentence = next(iter(str(error).splitlines()), type(error).__name__)
-            self.outcome, self.reason = Outcome.STOPPED, f"at frame {frame}: {sentence}"
+            self.outcome, self.reason = Outcome.STOPPED, f"{when}: {_sentence(error)}"
 
     def follow(self, wanted: Arrays, clip: Images, stops: Sequence[int], show: Show) -> None:
         """One long stream from a fresh start."""
         if self.running:
-            with self.stopping(stops[-1]):
+            with self.stopping(f"on the way to frame {stops[-1]}"):
                 name = f"drift of {self.contender.name}"
                 self._drift = drift(
                     self.backend, wanted, clip, stops, lambda share: show(name, share)
@@ -146,15 +145,15 @@ class Lane:
         )
 
 
+def _sentence(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def _check(request: Request, bundle: Bundle) -> None:
     """Refuse what cannot be measured before anything is loaded."""
     depth = max(bundle.config.references)
-    if request.frames < PICTURED:
-        raise MrcfaError(f"--frames is {request.frames}; measure at least {PICTURED}")
     if request.warmup < depth:
         raise MrcfaError(
             f"--warmup is {request.warmup}, but the farthest reference lies {depth} frames back: "
             f"before frame {depth} a stream does less than its usual work"
         )
-    if request.threads < 0 or request.drift < 0:
-        raise MrcfaError("--threads and --drift are numbers from 0 on")

@@ -49,4 +49,4 @@ def _fitted(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8
         return image
     pillow = load("PIL.Image")
     shrunk = pillow.fromarray(image).resize((size[1], size[0]), pillow.Resampling.BILINEAR)
-    return np.ascontiguousarray(shrunk)
+    return np.array(shrunk)

@@ -1,7 +1,7 @@
 """What a benchmark compares: one contender for each row, with the way to open it."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -56,16 +56,18 @@ class Contender:
             return self.create()
 
 
-def contenders(
-    bundle: Bundle, names: Iterable[str], threads: int, peer: bool = True
-) -> list[Contender]:
-    """One for each backend, provider, precision and engine that the names stand for."""
-    names = list(names)
+def check_names(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in CHOICES]
     if unknown or not names:
         raise MrcfaError(
             f"unknown backend {named(map(repr, unknown)) or 'none'}; choose from {named(CHOICES)}"
         )
+
+
+def contenders(
+    bundle: Bundle, names: Iterable[str], threads: int, peer: bool = True
+) -> list[Contender]:
+    """One for each backend, provider, precision and engine that the names stand for."""
     rows = [row for name in names for row in _contenders(bundle, name, threads)]
     if peer:
         devices = dict.fromkeys(["cpu", *(row.device for row in rows)])

@@ -1,4 +1,4 @@
-"""The peer in the same runtime: what a user has who deploys single-frame SegFormer instead."""
+"""The peer in ONNX Runtime: what a user has who deploys single-frame SegFormer instead."""
 
 import hashlib
 import os

@@ -168,7 +168,8 @@ def _strip(result: Result) -> str:
 
 
 def _cost(result: Result) -> str:
-    costs, precision = result.bundle.manifest.cost, list(result.bundle.manifest.graphs)[-1]
+    costs, graphs = result.bundle.manifest.cost, result.bundle.manifest.graphs
+    precision = "fp16" if "fp16" in graphs else next(iter(graphs))
     gpu = _here(result) or GPUS[0]
     rows = [_cost_row(cost, gpu) for cost in costs]
     rows.append(_total_row(costs, gpu))
@@ -176,7 +177,7 @@ def _cost(result: Result) -> str:
     parts = [
         f'<p class="note">Read off the {precision} graphs: multiply-adds of convolutions and '
         "matrix products, and what every operator reads and writes. Times are the roofline of "
-        f"{escape(gpu.name)}, no measurements.</p>",
+        f"{escape(gpu.name)} in FP16, no measurements.</p>",
         _table(
             ("stage", "G multiply-adds", "MB moved", "FLOP/byte", "ms at best", "bound by"), rows
         ),

@@ -8,19 +8,22 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import BACKENDS, Contender, Role
+from benchmarks.contenders import BACKENDS, Contender, Role, check_names
 from benchmarks.footprint import Footprint
-from benchmarks.parity import Mask
+from benchmarks.parity import MARKS, Mask
 from benchmarks.speed import Ratio, Speed, ratio
 from mrcfa.bundle import MANIFEST, Bundle, sha256
 from mrcfa.checks import Check
-from mrcfa.errors import named
+from mrcfa.errors import MrcfaError, named
 from mrcfa.sinks import refusals_told, replaced
+
+PICTURED = 3
+"""Frames whose masks are kept for the report."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be measured."""
+    """What is to be measured. What no bundle could satisfy is refused at once."""
 
     backends: Sequence[str] = BACKENDS
     frames: int = 30
@@ -32,6 +35,18 @@ class Request:
     threads: int = 0
     """0 for all cores."""
     peer: bool = True
+
+    def __post_init__(self) -> None:
+        check_names(self.backends)
+        if self.frames < PICTURED:
+            raise MrcfaError(f"--frames is {self.frames}; measure at least {PICTURED}")
+        if self.threads < 0:
+            raise MrcfaError(f"--threads is {self.threads}; use 1 or more, or 0 for all cores")
+        if self.drift and self.drift < MARKS[1]:
+            raise MrcfaError(
+                f"--drift is {self.drift}, but errors are compared at frames "
+                f"{named(map(str, MARKS))}: use {MARKS[1]}, {MARKS[2]}, or 0 for not at all"
+            )
 
 
 class Outcome(str, Enum):
@@ -91,8 +106,10 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Something ran, nothing broke off, and no check failed. What did not run is no pass."""
-        ran = any(row.outcome is Outcome.RAN for row in self.rows)
+        """Something but the peer ran, nothing broke off, and no check failed."""
+        ran = any(
+            row.outcome is Outcome.RAN and row.contender.role is not Role.PEER for row in self.rows
+        )
         sound = all(
             row.outcome is not Outcome.STOPPED and row.verdict != "FAILED" for row in self.rows
         )
@@ -144,7 +161,8 @@ class Result:
         row = min(rows, key=lambda row: row.speed.percentile_ms(50) if row.speed else math.inf)
         clip, peer = self.faster_than_clip(row), self.time_of_peer(row)
         text = f" The fastest, {row.name}, makes {row.speed.fps:.1f} FPS" if row.speed else ""
-        text += f", {clip} times as fast as the paper's model on clips" if clip else ""
+        where = "" if row.contender.device == "cpu" else " on the CPU"
+        text += f", {clip} times as fast as the paper's model on clips{where}" if clip else ""
         text += f", in {peer} of the time of single-frame SegFormer" if peer else ""
         return text + "."
 
@@ -185,7 +203,14 @@ class Result:
             "speed": row.speed.to_json() if row.speed else None,
             "times_as_fast_as_eager_clip": asdict(clip) if clip else None,
             "time_over_peer": asdict(peer) if peer else None,
-            "checks": [{**check.to_json(), "value": _finite(check.value)} for check in row.checks],
+            "checks": [
+                {
+                    **check.to_json(),
+                    "value": _finite(check.value),
+                    "threshold": _finite(check.threshold),
+                }
+                for check in row.checks
+            ],
             "drift": {str(mark): _finite(error) for mark, error in row.drift.items()},
             "footprint": asdict(row.footprint) if row.footprint else None,
         }

@@ -50,6 +50,8 @@ def notes(result: Result) -> list[str]:
     found += [
         f"{row.name}: {check}" for row in result.rows for check in row.checks if not check.passed
     ]
+    if any(row.contender.device == "cuda" and result.faster_than_clip(row) for row in result.rows):
+        found.append("× eager-clip: the paper's model ran on the CPU, whatever the row ran on")
     if result.unchecked:
         found.append(f"parity was not checked: {result.unchecked}")
     return found

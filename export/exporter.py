@@ -64,7 +64,7 @@ def export_bundle(
 
         graphs: dict[str, dict[str, Graph]] = {}
         files: dict[str, tuple[Path, Path]] = {}
-        costs: tuple[Cost, ...] = ()
+        costs: dict[str, tuple[Cost, ...]] = {}
         for precision in options.precisions:
             models = _trace(model, layout, options, precision, progress)
             suffix = "onnx" if precision == "fp32" else f"{precision}.onnx"
@@ -74,7 +74,7 @@ def export_bundle(
                 part: _describe(graph, f"{part}.{suffix}") for part, graph in models.items()
             }
             files[precision] = (folder / f"encoder.{suffix}", folder / f"decoder.{suffix}")
-            costs = tuple(
+            costs[precision] = tuple(
                 cost for part, graph in models.items() for cost in graph_cost(graph, part)
             )
         parities = check_graphs(model, options.frame, options.output, files, progress)
@@ -97,7 +97,7 @@ def export_bundle(
                 weights=_origin(weights, seed),
                 files={},
                 tools={name: version(name) for name in ("torch", "onnx", "onnxsim", "onnxscript")},
-                cost=costs,
+                cost=costs.get("fp16", costs[precision]),
                 parity={
                     name: tuple(check.to_json() for check in parity.checks)
                     for name, parity in parities.items()

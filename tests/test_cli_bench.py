@@ -50,9 +50,12 @@ def test_without_a_name_the_papers_bundle_is_made(bundle, bench, monkeypatch):
         out.symlink_to(bundle("b0"))
 
     monkeypatch.setattr(cli, "export", export)
+    assert bench("--size", "96x160", "--frames", 1)[0] == 2
+    assert not made
     for _ in range(2):
-        code, _, err = bench("--size", "96x160", "--frames", 1)
-        assert (code, err) == (2, "mrcfa: --frames is 1; measure at least 3\n")
+        code, _, err = bench("--size", "96x160", "--warmup", 3)
+        assert code == 2
+        assert err.startswith("mrcfa: --warmup is 3, but the farthest reference lies 9 frames back")
     assert made == [("96x160", "bundles/vspw-b1-96x160")]
 
 

@@ -14,6 +14,7 @@ from benchmarks.bench import bench
 from benchmarks.contenders import Contender, Role, contenders
 from benchmarks.footprint import footprint
 from benchmarks.result import Outcome, Request, write_json
+from benchmarks.table import notes
 from mrcfa.backends import Backend, open_backend
 from mrcfa.bundle import Bundle, Engine
 from mrcfa.errors import MrcfaError
@@ -183,6 +184,51 @@ def test_a_gpu_that_vanishes_stops_its_row_and_no_other(bundle, monkeypatch):
     assert not result.passed
 
 
+def test_a_mask_that_no_model_makes_stops_its_row(bundle, monkeypatch):
+    class Garbage(Wrong):
+        def spoilt(self, outputs):
+            return {"mask": outputs["mask"][:-1]}
+
+    substitute(monkeypatch, Garbage)
+    result = bench(bundle("b0"), replace(QUICK, backends=["onnxruntime:cpu", "eager"]))
+    rows = rows_of(result)
+    assert rows["onnxruntime:cpu fp32"].outcome is Outcome.STOPPED
+    assert rows["eager"].outcome is Outcome.RAN
+    assert not result.passed
+
+
+def test_a_runtime_that_is_broken_is_a_row_that_did_not_run(bundle, monkeypatch):
+    def broken(real):
+        raise ImportError("libcudart.so.13: cannot open shared object file\n  and a trace")
+
+    substitute(monkeypatch, broken)
+    result = bench(bundle("b0"), QUICK)
+    assert {(row.outcome, row.reason) for row in result.rows} == {
+        (Outcome.NOT_RUN, "libcudart.so.13: cannot open shared object file")
+    }
+    assert not result.passed
+
+
+def test_a_reference_that_breaks_off_is_a_row_though_nobody_asked_for_it(bundle, monkeypatch):
+    class Breaking(Wrong):
+        since = 10
+
+        def spoilt(self, outputs):
+            raise MemoryError
+
+    real = benchmarks.contenders.reference
+    monkeypatch.setattr(
+        benchmarks.bench,
+        "reference",
+        lambda *given: replace(real(*given), create=lambda: Breaking(real(*given).open())),
+    )
+    result = bench(bundle("b0"), QUICK)
+    rows = rows_of(result)
+    assert rows["eager"].reason == "at frame 10: MemoryError"
+    assert rows["onnxruntime:cpu fp32"].verdict == "not checked"
+    assert not result.passed
+
+
 def test_without_torch_speed_is_measured_and_parity_is_not(bundle, monkeypatch):
     def missing():
         raise MissingExtra('torch is not installed; install it with: pip install "mrcfa[export]"')
@@ -195,10 +241,25 @@ def test_without_torch_speed_is_measured_and_parity_is_not(bundle, monkeypatch):
     assert result.status == ""
 
 
-def test_where_nothing_runs_nothing_passes(bundle):
+def test_where_nothing_runs_nothing_passes(bundle, benched):
     result = bench(bundle("b0"), replace(QUICK, backends=["tensorrt"]))
     assert [row.outcome for row in result.rows] == [Outcome.NOT_RUN]
     assert not result.passed
+    peer = next(row for row in benched.rows if row.verdict == "another model")
+    assert not replace(result, rows=(*result.rows, peer)).passed
+
+
+def test_a_gpus_row_says_that_the_papers_model_ran_on_the_cpu(benched):
+    rows = tuple(
+        replace(row, contender=replace(row.contender, device="cuda"))
+        if row.contender.role is Role.STREAM
+        else row
+        for row in benched.rows
+    )
+    told = replace(benched, rows=rows)
+    assert " times as fast as the paper's model on clips on the CPU" in told.headline
+    assert any("the paper's model ran on the CPU" in note for note in notes(told))
+    assert not any("ran on the CPU" in note for note in notes(benched))
 
 
 def test_an_engine_has_a_row_with_the_copies_among_its_parts(bundle, monkeypatch, tmp_path):
@@ -223,7 +284,13 @@ def test_an_engine_has_a_row_with_the_copies_among_its_parts(bundle, monkeypatch
     assert row.speed.parts.keys() == {"upload", "encoder", "decoder", "download"}
 
 
-def test_an_onnxruntime_stream_alone_starts_quickly_and_without_torch(bundle, peer_cache):
+def test_an_onnxruntime_stream_alone_starts_quickly_and_without_torch(
+    bundle, peer_cache, tmp_path, monkeypatch
+):
+    if sys.version_info >= (3, 11):  # older Pythons look where the user is first, always
+        (tmp_path / "benchmarks").mkdir()
+        (tmp_path / "benchmarks" / "footprint.py").write_text("raise SystemExit('not this one')")
+        monkeypatch.chdir(tmp_path)
     found = footprint(bundle("b0"), "onnxruntime:cpu fp32", 1)
     assert found.start_s < 30  # a shared machine; the report tells the real figure
     assert found.peak_bytes < 300e6  # torch alone takes more
@@ -236,7 +303,8 @@ def test_an_onnxruntime_stream_alone_starts_quickly_and_without_torch(bundle, pe
         ({"backends": []}, "unknown backend none"),
         ({"warmup": 3}, "--warmup is 3, but the farthest reference lies 9 frames back"),
         ({"frames": 1}, "--frames is 1"),
-        ({"threads": -1}, "--threads and --drift are numbers from 0 on"),
+        ({"threads": -1}, "--threads is -1; use 1 or more"),
+        ({"drift": 50}, "--drift is 50, but errors are compared at frames 10, 100, 1000: use 100"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_a_sentence(bundle, changes, words):
