@@ -92,11 +92,8 @@ class ConvFFN(nn.Module):
 
     def __init__(self, ffn: MixFFN) -> None:
         super().__init__()
-        self.fc1, self.dwconv, self.fc2 = (
-            conv_of(affine(ffn.fc1)),
-            ffn.dwconv,
-            conv_of(affine(ffn.fc2)),
-        )
+        self.fc1, self.fc2 = conv_of(affine(ffn.fc1)), conv_of(affine(ffn.fc2))
+        self.dwconv = ffn.dwconv
 
     def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
         hidden = self.dwconv(self.fc1(as_image(tokens, grid)))

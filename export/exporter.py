@@ -97,7 +97,7 @@ def export_bundle(
                 weights=_origin(weights, seed),
                 files={},
                 tools={name: version(name) for name in ("torch", "onnx", "onnxsim", "onnxscript")},
-                cost=costs.get("fp16", costs[precision]),
+                cost=costs.get("fp16") or costs["fp32"],
                 parity={
                     name: tuple(check.to_json() for check in parity.checks)
                     for name, parity in parities.items()

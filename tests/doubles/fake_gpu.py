@@ -245,7 +245,7 @@ class Driver(ModuleType):
 
 class ILogger:
     def log(self, severity: int, message: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # abstract in TensorRT too
 
 
 class IExecutionContext:
