@@ -1,7 +1,7 @@
 """`mrcfa export`: a model's weights -> a bundle whose graphs are proven against it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 import mrcfa
 from export.check import check_graphs
+from export.corners import with_corner_mask
 from export.cost import graph_cost, parameter_count
 from export.decoder import DecoderGraph
 from export.encoder import EncoderGraph
@@ -27,6 +28,7 @@ from mrcfa.weights import load_weights, save_weights
 
 PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16}
 OUTPUTS = ("mask", "logits")
+CPU_DECODER = "decoder.cpu.onnx"
 LARGEST_TENSOR = 2**31 - 1
 """Elements that TensorRT allows in one tensor."""
 
@@ -63,21 +65,22 @@ def export_bundle(
         save_weights(model, folder / WEIGHTS)
 
         graphs: dict[str, dict[str, Graph]] = {}
-        files: dict[str, tuple[Path, Path]] = {}
         costs: dict[str, tuple[Cost, ...]] = {}
         for precision in options.precisions:
             models = _trace(model, layout, options, precision, progress)
             suffix = "onnx" if precision == "fp32" else f"{precision}.onnx"
-            for part, graph in models.items():
-                onnx.save(graph, folder / f"{part}.{suffix}")
             graphs[precision] = {
                 part: _describe(graph, f"{part}.{suffix}") for part, graph in models.items()
             }
-            files[precision] = (folder / f"encoder.{suffix}", folder / f"decoder.{suffix}")
+            for part, graph in models.items():
+                onnx.save(graph, folder / f"{part}.{suffix}")
+            if precision == "fp32" and options.output == "mask" and options.frame == config.size:
+                onnx.save(with_corner_mask(models["decoder"]), folder / CPU_DECODER)
+                graphs["fp32"]["decoder"] = replace(graphs["fp32"]["decoder"], cpu=CPU_DECODER)
             costs[precision] = tuple(
                 cost for part, graph in models.items() for cost in graph_cost(graph, part)
             )
-        parities = check_graphs(model, options.frame, options.output, files, progress)
+        parities = check_graphs(model, options.frame, options.output, folder, graphs, progress)
         _refuse_misses({name: parity.checks for name, parity in parities.items()})
         return finish(
             Manifest(

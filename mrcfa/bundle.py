@@ -40,6 +40,8 @@ class Graph:
     outputs: tuple[TensorSpec, ...]
     parameters: int
     wide: tuple[str, ...] = ()
+    cpu: str | None = None
+    """A file that answers the same, faster on CPUs, and that no other device may be able to run."""
 
 
 @dataclass(frozen=True)
@@ -182,10 +184,10 @@ class Bundle:
         return path
 
     def _inside(self, name: str) -> Path:
-        path = self.path / name
         try:
+            path = self.path / name
             inside = Path(name).name == name and path.resolve().parent == self.path.resolve()
-        except (OSError, ValueError):  # a name that no file can have
+        except (OSError, ValueError, TypeError):  # a name that no file can have
             inside = False
         if not inside:
             raise MrcfaError(f"{self.path / MANIFEST} names {name!r}, which leaves the directory")

@@ -31,6 +31,8 @@ def summary(bundle: Bundle) -> str:
             ]
             lines += [f"  in  {_tensor(spec)}" for spec in graph.inputs]
             lines += [f"  out {_tensor(spec)}" for spec in graph.outputs]
+            if graph.cpu:
+                lines.append(f"  on CPUs {graph.cpu} runs instead")
             if graph.wide:
                 lines.append(f"  {len(graph.wide)} nodes stay FP32: {_kinds(graph.wide)}")
             blocks.append(lines)

@@ -69,7 +69,10 @@ class OnnxRuntimeBackend(Backend):
 
     def _session(self, precision: str, part: str, provider: str) -> Any:
         """A session on the provider asked for; ONNX Runtime itself falls back silently."""
-        path = self._bundle.file(self._bundle.graph(precision, part).file)
+        graph = self._bundle.graph(precision, part)
+        path = self._bundle.file(graph.file)
+        if graph.cpu is not None and provider == "cpu":
+            path = self._bundle.file(graph.cpu)
         options = ort.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.log_severity_level = 3

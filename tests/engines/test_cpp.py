@@ -380,9 +380,9 @@ def linked_away(folder: Path) -> None:
     (folder / "decoder.onnx").symlink_to(folder.parent / "elsewhere.onnx")
 
 
-def changed(folder: Path) -> None:
-    content = (folder / "decoder.onnx").read_bytes()
-    write(folder / "decoder.onnx", content[:-1] + bytes([content[-1] ^ 1]))
+def changed(file: Path) -> None:
+    content = file.read_bytes()
+    write(file, content[:-1] + bytes([content[-1] ^ 1]))
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
@@ -404,7 +404,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a file that is not listed": lambda path: edit(path, files={}),
     "a missing file": lambda path: (path / "decoder.onnx").unlink(),
     "a file cut short": lambda path: write(path / "encoder.onnx", b"onnx"),
-    "a changed file": changed,
+    "a changed file": lambda path: changed(path / "decoder.onnx"),
+    "a changed file for CPUs": lambda path: changed(path / "decoder.cpu.onnx"),
 }
 
 
@@ -483,7 +484,7 @@ def small_manifest(bundle: Path) -> dict[str, Any]:
         for end in ("inputs", "outputs"):
             wanted = ("image", "entry", "memory", "mask")
             part[end] = [spec for spec in part[end] if spec["name"] in wanted]
-        part.update(wide=[], file="file")
+        part.update(wide=[], file="file", cpu="file")
     engine = {
         "flavour": "rtx",
         "tensorrt": "1.7",

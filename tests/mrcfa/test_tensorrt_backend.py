@@ -44,10 +44,11 @@ def built(bundle, tmp_path):
         path = tmp_path / f"bundle{len(list(tmp_path.iterdir()))}"
         shutil.copytree(bundle("b0", output=output), path)
         opened, engine = Bundle.open(path), replace(ENGINE, **facts)
+        graphs = opened.manifest.graphs[engine.precision]
         contents = {
             f"{part}.{engine.precision}.engine": content
-            or opened.file(opened.graph(engine.precision, part).file).read_bytes()
-            for part in ("encoder", "decoder")
+            or opened.file(graph.cpu or graph.file).read_bytes()
+            for part, graph in graphs.items()
         }
         encoder, decoder = contents
         opened.with_engine(replace(engine, encoder=encoder, decoder=decoder), contents)

@@ -115,7 +115,11 @@ std::vector<TensorSpec> tensors(const Json& graph, const std::string& key) {
 
 Graph graph(const Json& graphs, const std::string& part) {
   const Json& value = object(graphs, part);
-  return {text(value, "file"), tensors(value, "inputs"), tensors(value, "outputs")};
+  Graph made{text(value, "file"), {}, tensors(value, "inputs"), tensors(value, "outputs")};
+  if (value.contains("cpu") && !value["cpu"].is_null()) {
+    made.cpu = text(value, "cpu");
+  }
+  return made;
 }
 
 Colour colour(const Json& value) {

@@ -28,6 +28,7 @@ struct TensorSpec {
 
 struct Graph {
   std::string file;
+  std::optional<std::string> cpu;  ///< A file that answers the same, faster on CPUs alone.
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
 };

@@ -132,8 +132,13 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
                                  cuda ? options.device : 0, OrtMemTypeDefault, out);
   });
   const Owned<OrtSessionOptions> settings = session_options(api, options, cuda);
-  const auto session = [&](const std::string& file) {
-    const std::string model = bundle.read(file);
+  const auto session = [&](const Graph& graph) {
+    std::string file = graph.file;
+    std::string model = bundle.read(file);
+    if (graph.cpu && !cuda) {
+      file = *graph.cpu;
+      model = bundle.read(file);
+    }
     try {
       return api.make<OrtSession>([&](OrtSession** out) {
         return api->CreateSessionFromArray(env.get(), model.data(), model.size(), settings.get(),
@@ -144,8 +149,8 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
                   error.what());
     }
   };
-  encoder = session(graphs.encoder.file);
-  decoder = session(graphs.decoder.file);
+  encoder = session(graphs.encoder);
+  decoder = session(graphs.decoder);
 }
 
 /// One run of a session: tensors by name in, tensors in the order of binding out. A binding keeps

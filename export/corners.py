@@ -1,0 +1,152 @@
+"""The end of the decoder for CPUs alone: logits are interpolated only where classes meet.
+
+Logits at 1/4 are the corners of cells, and a pixel of the mask is a weighted mean of the four
+around it, the weights being the same for all classes. So a class that leads at all four corners
+leads everywhere between them, and most cells of a picture are done with the argmax of their
+corners. How many are left depends on the picture, which NonZero finds out; TensorRT wants to know
+such numbers beforehand, hence a graph of its own.
+"""
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper, parser
+
+SCALE = 4
+"""Of the mask, as seen from the logits."""
+STRIP = 16
+"""Rows of cells at once, so that what is interpolated stays in a cache, and small at worst."""
+
+
+def with_corner_mask(decoder: onnx.ModelProto) -> onnx.ModelProto:
+    """The same decoder, the way from its `logits` to its `mask` made anew."""
+    model = onnx.ModelProto()
+    model.CopyFrom(decoder)
+    graph = model.graph
+    _drop_after(graph, "logits")
+    opset = next(item.version for item in model.opset_import if not item.domain)
+    tail = _tail(_shape(graph, "logits"), _shape(graph, "mask"), opset)
+    graph.node.extend(tail.node)
+    graph.initializer.extend(tail.initializer)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _shape(graph: onnx.GraphProto, name: str) -> tuple[int, ...]:
+    values = (*graph.input, *graph.value_info, *graph.output)
+    (value,) = (each for each in values if each.name == name)
+    return tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+
+
+def _drop_after(graph: onnx.GraphProto, start: str) -> None:
+    """Remove all nodes that depend on a tensor, and the initializers that no other node reads."""
+    reached, kept = {start}, []
+    for node in graph.node:
+        if reached.intersection(node.input):
+            reached.update(node.output)
+        else:
+            kept.append(node)
+    read = {name for node in kept for name in node.input}
+    weights = [tensor for tensor in graph.initializer if tensor.name in read]
+    known = [value for value in graph.value_info if value.name not in reached - {start}]
+    for field, values in (
+        (graph.node, kept),
+        (graph.initializer, weights),
+        (graph.value_info, known),
+    ):
+        del field[:]
+        field.extend(values)
+
+
+def _tail(logits: tuple[int, ...], mask: tuple[int, ...], opset: int) -> onnx.GraphProto:
+    height, width = mask[1] // SCALE, mask[2] // SCALE
+    classes_last = logits[1:3] == (height, width)
+    classes = logits[3 if classes_last else 1]
+    strips = -(-(height + 1) // STRIP)
+    rows, columns = -(-(height + 1) // strips), width + 1
+    tail = parser.parse_graph(f"""
+        tail (float{list(logits)} logits) => (uint8{list(mask)} mask)
+        <
+          int64[2] positions = {{{height * width}, {classes}}},
+          int64[4] cells = {{{strips * rows}, {columns}, {SCALE}, {SCALE}}},
+          int64[3] image = {{1, {strips * rows * SCALE}, {columns * SCALE}}},
+          int64[2] start = {{{SCALE // 2}, {SCALE // 2}}},
+          int64[2] end = {{{SCALE * height + SCALE // 2}, {SCALE * width + SCALE // 2}}},
+          int64[2] image_axes = {{1, 2}}
+        >
+        {{
+          last = {"Identity" if classes_last else "Transpose<perm=[0, 2, 3, 1]>"}(logits)
+          scores = Reshape(last, positions)
+          leading = ArgMax<axis=1, keepdims=0>(scores)
+          leaders = Cast<to={TensorProto.INT32}>(leading)
+          strips = Scan<num_scan_inputs=1>(corners)
+          by_cell = Reshape(strips, cells)
+          by_row = Transpose<perm=[0, 2, 1, 3]>(by_cell)
+          with_margin = Reshape(by_row, image)
+          mask = Slice(with_margin, start, end, image_axes)
+        }}""")
+    (scan,) = (node for node in tail.node if node.op_type == "Scan")
+    scan.attribute.append(helper.make_attribute("body", _strip(rows * columns, classes, opset)))
+    corners = np.zeros((4, strips * rows, columns), np.int32)
+    corners[:, : height + 1] = _corners(height, width)
+    by_strip = corners.reshape(4, strips, -1).swapaxes(0, 1)
+    tail.initializer.append(numpy_helper.from_array(np.ascontiguousarray(by_strip), "corners"))
+    tail.initializer.append(numpy_helper.from_array(_weights(), "weights"))
+    for number, node in enumerate(tail.node):
+        node.name = f"mask/{node.op_type}_{number}"
+    return tail
+
+
+def _strip(cells: int, classes: int, opset: int) -> onnx.GraphProto:
+    """Positions of the corners of some cells -> the classes of the points inside them."""
+    points = SCALE**2
+    over_corners = "<keepdims=0>(around, corner_axis)"
+    if opset < 18:
+        over_corners = "<keepdims=0, axes=[0]>(around)"
+    return parser.parse_graph(f"""
+        strip (int32[4, {cells}] corner) => (uint8[{cells}, {points}] classes)
+        <
+          int64[1] corner_axis = {{0}},
+          int64[1] point_axis = {{1}},
+          int64[2] by_corner = {{4, -1}},
+          int64[3] by_point = {{{points}, -1, {classes}}},
+          int64[2] all_points = {{{cells}, {points}}}
+        >
+        {{
+          around = Gather(leaders, corner)
+          highest = ReduceMax{over_corners}
+          lowest = ReduceMin{over_corners}
+          mixed = Greater(highest, lowest)
+          row_of_cells = NonZero(mixed)
+          column_of_cells = Transpose<perm=[1, 0]>(row_of_cells)
+          mixed_cells = Squeeze(row_of_cells, corner_axis)
+          mixed_corners = Gather<axis=1>(corner, mixed_cells)
+          corner_scores = Gather(scores, mixed_corners)
+          known = Reshape(corner_scores, by_corner)
+          between = MatMul(weights, known)
+          point_scores = Reshape(between, by_point)
+          won = ArgMax<axis=2, keepdims=0>(point_scores)
+          winners = Cast<to={TensorProto.INT32}>(won)
+          winners_by_cell = Transpose<perm=[1, 0]>(winners)
+          leader = Unsqueeze(highest, point_axis)
+          everywhere = Expand(leader, all_points)
+          found = ScatterND(everywhere, column_of_cells, winners_by_cell)
+          classes = Cast<to={TensorProto.UINT8}>(found)
+        }}""")
+
+
+def _corners(height: int, width: int) -> NDArray[np.int32]:
+    """Flat positions of every cell's corners, (4, h + 1, w + 1): beyond the edge, the edge."""
+    (top, bottom), (left, right) = (
+        (np.maximum(np.arange(-1, length), 0), np.minimum(np.arange(length + 1), length - 1))
+        for length in (height, width)
+    )
+    pairs = [(row, column) for row in (top, bottom) for column in (left, right)]
+    return np.stack([row[:, None] * width + column for row, column in pairs]).astype(np.int32)
+
+
+def _weights() -> NDArray[np.float32]:
+    """(16, 4): how much each corner counts at the points of a cell, half-pixel centres."""
+    near = (np.arange(SCALE) + 0.5) / SCALE
+    along = np.stack([1 - near, near], axis=1)
+    return np.kron(along, along).astype(np.float32)
