@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.attention import SlicedAttention
+from export.attention import slice_attention
 from export.folds import (
     Affine,
     affine,
@@ -33,7 +33,10 @@ class EncoderGraph(nn.Module):
         self.prepare = Preparation(config.size)
         self.encoder = with_channels_first(model.encoder)
         if dtype == torch.float32:
-            slice_attention(self.encoder)
+            for stage in list(self.encoder.stages)[:2]:  # whose scores outgrow a CPU's caches
+                for block in stage.modules():
+                    if isinstance(block, Block):
+                        slice_attention(block)
         self.fusion = FoldedFusion(fold_fusion(model.fusion))
         self.halve = nn.AvgPool2d(2)  # bilinear halving of an even size, exactly
         self.query, self.key = nn.ModuleDict(), nn.ModuleDict()
@@ -108,14 +111,6 @@ def with_channels_first(encoder: MiT) -> MiT:
         if isinstance(block, Block) and isinstance(block.mlp, MixFFN):
             block.mlp = ConvFFN(block.mlp)
     return encoder
-
-
-def slice_attention(encoder: MiT) -> None:
-    """For CPUs, in the two stages with more scores than a cache holds."""
-    for stage in list(encoder.stages)[:2]:
-        for block in stage.modules():
-            if isinstance(block, Block):
-                block.attn.__class__ = SlicedAttention
 
 
 class FoldedFusion(nn.Module):

@@ -91,3 +91,24 @@ def fold_affinity_scale(conv: Affine, eps: float, channels: int) -> tuple[Affine
     nothing can leave FP16's range.
     """
     return Affine(conv.weight, conv.bias / channels**0.5), eps / channels
+
+
+def fold_norm(after: Affine, norm: nn.LayerNorm) -> Affine:
+    """A linear map, or a conv without padding, for the norm before it with γ = β = 1.
+
+    That norm answers y = z + 1 where this one answers γz + β = γy + (β − γ), so γ scales the
+    weight's inputs and β − γ goes through it into the bias.
+    """
+    scale, shift = norm.weight.detach().double(), norm.bias.detach().double()
+    per_input = (-1, *(1 for _ in after.weight.shape[2:]))
+    constant = (after.weight * (shift - scale).view(per_input)).flatten(1).sum(dim=1)
+    return Affine(after.weight * scale.view(per_input), after.bias + constant)
+
+
+def fold_bias(linear: Affine) -> Affine:
+    """The same map without a bias, for what a norm with γ = β = 1 answers.
+
+    Its answers y of C channels have the mean 1, so b = b·(1ᵀy)/C and Wy + b = (W + b1ᵀ/C)y.
+    """
+    weight = linear.weight + linear.bias[:, None] / linear.weight.shape[1]
+    return Affine(weight, torch.zeros_like(linear.bias))
