@@ -56,7 +56,7 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
     opened = Bundle.open(bundle)
     chosen = next(row for row in contenders(opened, CHOICES, threads) if row.name == contender)
     before = device_memory_used() if chosen.device == "cuda" else None
-    noise = np.random.default_rng(0)  # where classes meet everywhere, a mask costs most
+    noise = np.random.default_rng(0)  # a mask costs more the more its classes are mixed
     image = noise.integers(256, size=(*opened.manifest.frame, 3), dtype=np.uint8)
     backend = chosen.open()
     _, state = backend.step(image, backend.start())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -9,37 +10,46 @@ import onnxruntime as ort
 import torch
 from onnx import helper
 
+from export.onnx_graph import LOGITS_LAST, inner_logits
 from mrcfa.backends.eager import full_size_mask, network_input
-from mrcfa.bundle import Graph
 from mrcfa.model import MRCFA, Reference
 from mrcfa.parity import Parity
 from mrcfa.schedule import references_at
 from mrcfa.synthetic import drifting_clip
 
 
+class Proof(NamedTuple):
+    """Two files that together are to compute the model."""
+
+    precision: str
+    encoder: Path
+    decoder: Path
+
+
 def check_graphs(
     model: MRCFA,
     frame: tuple[int, int],
     output: str,
-    folder: Path,
-    graphs: Mapping[str, Mapping[str, Graph]],
+    proofs: Mapping[str, Proof],
     progress: Callable[[str], None],
 ) -> dict[str, Parity]:
-    """Run each precision's encoder and decoders through cold start and into the steady state."""
-    streams = {name: _GraphStream(folder, parts, output) for name, parts in graphs.items()}
-    parities = {name: Parity(name) for name in graphs}
+    """Run each encoder with its decoder through cold start and into the steady state."""
+    streams = {
+        name: _GraphStream(proof.encoder, proof.decoder, output) for name, proof in proofs.items()
+    }
+    parities = {name: Parity(proof.precision) for name, proof in proofs.items()}
     clip = drifting_clip(max(model.config.references) + 2, frame)
     for number, logits in enumerate(_reference_logits(model, clip)):
         progress(f"checking frame {number + 1} of {len(clip)}")
         mask = full_size_mask(logits, model.config.size, frame) if output == "mask" else None
         for name, stream in streams.items():
-            for answer in stream.step(clip[number]):
-                found = answer["logits"]  # inside a mask graph for CPUs, classes are the last axis
-                if found.shape != logits.shape:
-                    found = found.transpose(0, 3, 1, 2)
-                parities[name].add_logits(found, logits.numpy())
-                if mask is not None:
-                    parities[name].add_masks(answer["mask"][0], mask)
+            answer = stream.step(clip[number])
+            found = answer.get("logits")
+            if found is None:
+                found = answer[LOGITS_LAST].transpose(0, 3, 1, 2)
+            parities[name].add_logits(found, logits.numpy())
+            if mask is not None:
+                parities[name].add_masks(answer["mask"][0], mask)
     return parities
 
 
@@ -54,40 +64,36 @@ def _reference_logits(model: MRCFA, clip: np.ndarray) -> Iterator[torch.Tensor]:
 
 
 class _GraphStream:
-    """An encoder, its decoders and their state.
+    """Two sessions and the state; the logits inside a mask graph are brought out beside it."""
 
-    The logits inside a mask graph are brought out beside it.
-    """
-
-    def __init__(self, folder: Path, parts: Mapping[str, Graph], output: str) -> None:
-        decoder = parts["decoder"]
-        files = [decoder.file] if decoder.cpu is None else [decoder.file, decoder.cpu]
-        graphs = [onnx.load(folder / file) for file in files]
+    def __init__(self, encoder: Path, decoder: Path, output: str) -> None:
+        graph = onnx.load(decoder)
         if output == "mask":
-            for graph in graphs:
-                kind = graph.graph.input[0].type.tensor_type.elem_type
-                graph.graph.output.append(helper.make_tensor_value_info("logits", kind, None))
-        self._encoder = _session(str(folder / parts["encoder"].file))
-        self._decoders = [_session(graph.SerializeToString()) for graph in graphs]
+            kind = graph.graph.input[0].type.tensor_type.elem_type
+            inner = helper.make_tensor_value_info(inner_logits(graph.graph), kind, None)
+            graph.graph.output.append(inner)
+        self._encoder = _session(str(encoder))
+        self._decoder = _session(graph.SerializeToString())
         self._state = {
-            spec.name: np.zeros(spec.shape, spec.dtype)
-            for spec in decoder.inputs
-            if spec.name in ("memory", "frame")
+            value.name: np.zeros(value.shape, _NUMPY[value.type])
+            for value in self._decoder.get_inputs()
+            if value.name in ("memory", "frame")
         }
 
-    def step(self, image: np.ndarray) -> list[dict[str, np.ndarray]]:
-        """What each decoder answers; the state goes on with the last one's."""
-        features = _answers(self._encoder, {"image": image[None]})
-        answers = [_answers(decoder, features | self._state) for decoder in self._decoders]
-        self._state = {name: answers[-1][f"{name}_out"] for name in self._state}
-        return answers
+    def step(self, image: np.ndarray) -> dict[str, np.ndarray]:
+        names = [value.name for value in self._encoder.get_outputs()]
+        features = dict(zip(names, self._encoder.run(None, {"image": image[None]}), strict=True))
+        names = [value.name for value in self._decoder.get_outputs()]
+        answer = dict(zip(names, self._decoder.run(None, {**features, **self._state}), strict=True))
+        self._state = {"memory": answer["memory_out"], "frame": answer["frame_out"]}
+        return answer
 
 
-def _answers(
-    session: ort.InferenceSession, inputs: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    names = [value.name for value in session.get_outputs()]
-    return dict(zip(names, session.run(None, inputs), strict=True))
+_NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int32)": np.int32,
+}
 
 
 def _session(model: str | bytes) -> ort.InferenceSession:

@@ -12,10 +12,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, parser
 
+from export.onnx_graph import LOGITS_LAST, inner_logits
+
 SCALE = 4
 """Of the mask, as seen from the logits."""
 STRIP = 16
-"""Rows of cells at once, so that what is interpolated stays in a cache, and small at worst."""
+"""Rows of cells at once. With a third of them mixed some 9 MB are interpolated, and 28 at most."""
 
 
 def with_corner_mask(decoder: onnx.ModelProto) -> onnx.ModelProto:
@@ -23,9 +25,10 @@ def with_corner_mask(decoder: onnx.ModelProto) -> onnx.ModelProto:
     model = onnx.ModelProto()
     model.CopyFrom(decoder)
     graph = model.graph
-    _drop_after(graph, "logits")
+    logits = inner_logits(graph)
+    _drop_after(graph, logits)
     opset = next(item.version for item in model.opset_import if not item.domain)
-    tail = _tail(_shape(graph, "logits"), _shape(graph, "mask"), opset)
+    tail = _tail(logits, _shape(graph, logits), _shape(graph, "mask"), opset)
     graph.node.extend(tail.node)
     graph.initializer.extend(tail.initializer)
     onnx.checker.check_model(model, full_check=True)
@@ -58,14 +61,15 @@ def _drop_after(graph: onnx.GraphProto, start: str) -> None:
         field.extend(values)
 
 
-def _tail(logits: tuple[int, ...], mask: tuple[int, ...], opset: int) -> onnx.GraphProto:
-    height, width = mask[1] // SCALE, mask[2] // SCALE
-    classes_last = logits[1:3] == (height, width)
-    classes = logits[3 if classes_last else 1]
+def _tail(
+    logits: str, shape: tuple[int, ...], mask: tuple[int, ...], opset: int
+) -> onnx.GraphProto:
+    last = logits == LOGITS_LAST
+    height, width, classes = shape[1:] if last else (*shape[2:], shape[1])
     strips = -(-(height + 1) // STRIP)
     rows, columns = -(-(height + 1) // strips), width + 1
     tail = parser.parse_graph(f"""
-        tail (float{list(logits)} logits) => (uint8{list(mask)} mask)
+        tail (float{list(shape)} {logits}) => (uint8{list(mask)} mask)
         <
           int64[2] positions = {{{height * width}, {classes}}},
           int64[4] cells = {{{strips * rows}, {columns}, {SCALE}, {SCALE}}},
@@ -75,8 +79,8 @@ def _tail(logits: tuple[int, ...], mask: tuple[int, ...], opset: int) -> onnx.Gr
           int64[2] image_axes = {{1, 2}}
         >
         {{
-          last = {"Identity" if classes_last else "Transpose<perm=[0, 2, 3, 1]>"}(logits)
-          scores = Reshape(last, positions)
+          classes_last = {"Identity" if last else "Transpose<perm=[0, 2, 3, 1]>"}({logits})
+          scores = Reshape(classes_last, positions)
           leading = ArgMax<axis=1, keepdims=0>(scores)
           leaders = Cast<to={TensorProto.INT32}>(leading)
           strips = Scan<num_scan_inputs=1>(corners)

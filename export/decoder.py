@@ -69,6 +69,7 @@ class DecoderGraph(nn.Module):
                 self.sar[name] = over_tokens(model.refinement.sar[name], tokens, grid, channels)
             if name in model.refinement.maa:
                 self.maa[name] = Aggregation(model.refinement.maa[name], tokens, grid)
+        self.classes_last = shift is not None
         if shift is not None:
             self.together = 1
             self.retrieval: nn.Module = LastAxisRetrieval(layout.grid(4), shift, kept, tokens)

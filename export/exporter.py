@@ -10,13 +10,13 @@ import torch
 from onnx import TensorProto
 
 import mrcfa
-from export.check import check_graphs
+from export.check import Proof, check_graphs
 from export.corners import with_corner_mask
 from export.cost import graph_cost, parameter_count
 from export.decoder import DecoderGraph
 from export.encoder import EncoderGraph
 from export.layout import Layout
-from export.onnx_graph import HIGHEST_OPSET, LOWEST_OPSET, to_onnx
+from export.onnx_graph import HIGHEST_OPSET, LOGITS_LAST, LOWEST_OPSET, to_onnx
 from mrcfa.bundle import WEIGHTS, Bundle, Cost, Graph, Manifest, TensorSpec, new_bundle, sha256
 from mrcfa.checks import Check
 from mrcfa.config import MEAN, STD, Config
@@ -65,6 +65,7 @@ def export_bundle(
         save_weights(model, folder / WEIGHTS)
 
         graphs: dict[str, dict[str, Graph]] = {}
+        proofs: dict[str, Proof] = {}
         costs: dict[str, tuple[Cost, ...]] = {}
         for precision in options.precisions:
             models = _trace(model, layout, options, precision, progress)
@@ -74,13 +75,16 @@ def export_bundle(
             }
             for part, graph in models.items():
                 onnx.save(graph, folder / f"{part}.{suffix}")
+            encoder, decoder = (folder / graph.file for graph in graphs[precision].values())
+            proofs[precision] = Proof(precision, encoder, decoder)
             if precision == "fp32" and options.output == "mask" and options.frame == config.size:
                 onnx.save(with_corner_mask(models["decoder"]), folder / CPU_DECODER)
                 graphs["fp32"]["decoder"] = replace(graphs["fp32"]["decoder"], cpu=CPU_DECODER)
+                proofs["fp32 on CPUs"] = Proof(precision, encoder, folder / CPU_DECODER)
             costs[precision] = tuple(
                 cost for part, graph in models.items() for cost in graph_cost(graph, part)
             )
-        parities = check_graphs(model, options.frame, options.output, folder, graphs, progress)
+        parities = check_graphs(model, options.frame, options.output, proofs, progress)
         _refuse_misses({name: parity.checks for name, parity in parities.items()})
         return finish(
             Manifest(
@@ -167,13 +171,16 @@ def _trace(
     graphs = {"encoder": to_onnx(encoder, {"image": image}, layout.encoder_outputs, options.opset)}
     progress(f"exporting the {precision} decoder")
     decoder = DecoderGraph(model, layout, options.frame, options.output, dtype)
-    masked = options.output == "mask"
+    answers, hidden = ["logits"], []
+    if options.output == "mask":
+        hidden = [LOGITS_LAST if decoder.classes_last else "logits"]
+        answers = [*hidden, "mask"]
     graphs["decoder"] = to_onnx(
         decoder,
         layout.decoder_inputs(dtype),
-        ["memory_out", "frame_out", "logits", *(["mask"] if masked else [])],
+        ["memory_out", "frame_out", *answers],
         options.opset,
-        hidden=["logits"] if masked else [],
+        hidden=hidden,
         selection=layout.selection,
         inline=options.inline_functions,
     )

@@ -22,6 +22,8 @@ HIGHEST_OPSET = 23
 """torch's exporter writes no newer one."""
 TRACED_OPSET = 18
 """Nor any older than this."""
+LOGITS_LAST = "logits_last"
+"""Logits inside a mask graph that has its classes on the last axis; elsewhere they are `logits`."""
 ADDED_IN_18 = {
     "Split": ("num_outputs",),
     "Resize": ("keep_aspect_ratio_policy", "antialias"),
@@ -64,6 +66,13 @@ def to_onnx(
     _forget_source(model)
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def inner_logits(graph: onnx.GraphProto) -> str:
+    """Under which of its two names a mask graph has its logits."""
+    tensors = {value.name for value in graph.input}
+    tensors.update(name for node in graph.node for name in node.output)
+    return LOGITS_LAST if LOGITS_LAST in tensors else "logits"
 
 
 def _trace(

@@ -4,7 +4,8 @@ Both compute the same: the softmax of each reference's token weights, times thei
 frame's own scores; then logits at 1/4, and for a mask their bilinear resize to H×W, to the frame's
 size, and the argmax. GPUs want it plainly. On a CPU the plain form costs as much as the encoder:
 ONNX Runtime walks a softmax or an argmax over any axis but the last against the grain, so there the
-classes are the last axis and the softmax is not normalised until its sum is known.
+classes are the last axis and the softmax is not normalised until its sum is known. `export.corners`
+has a third end, that no GPU takes.
 """
 
 from collections.abc import Sequence

@@ -184,10 +184,10 @@ class Bundle:
         return path
 
     def _inside(self, name: str) -> Path:
+        path = self.path / name
         try:
-            path = self.path / name
             inside = Path(name).name == name and path.resolve().parent == self.path.resolve()
-        except (OSError, ValueError, TypeError):  # a name that no file can have
+        except (OSError, ValueError):  # a name that no file can have
             inside = False
         if not inside:
             raise MrcfaError(f"{self.path / MANIFEST} names {name!r}, which leaves the directory")
@@ -324,6 +324,11 @@ def _tensors(specs: Any) -> tuple[TensorSpec, ...]:
 
 
 def _graph(content: Mapping[str, Any]) -> Graph:
+    for key in ("file", "cpu"):
+        if not isinstance(content.get(key), str) and (
+            key == "file" or content.get(key) is not None
+        ):
+            raise TypeError(f"{key} is no text")
     return Graph(
         **{
             **content,

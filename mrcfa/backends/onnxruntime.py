@@ -70,7 +70,7 @@ class OnnxRuntimeBackend(Backend):
     def _session(self, precision: str, part: str, provider: str) -> Any:
         """A session on the provider asked for; ONNX Runtime itself falls back silently."""
         graph = self._bundle.graph(precision, part)
-        path = self._bundle.file(graph.file)
+        path = self._bundle.file(graph.file)  # checked in any case: a bundle is whole or refused
         if graph.cpu is not None and provider == "cpu":
             path = self._bundle.file(graph.cpu)
         options = ort.SessionOptions()

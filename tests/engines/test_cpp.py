@@ -375,6 +375,12 @@ def without(folder: Path, field: str) -> None:
     write(folder / MANIFEST, json.dumps(content))
 
 
+def describe(folder: Path, **changes: Any) -> None:
+    graphs = json.loads((folder / MANIFEST).read_text())["graphs"]
+    graphs["fp32"]["decoder"].update(changes)
+    edit(folder, graphs=graphs)
+
+
 def linked_away(folder: Path) -> None:
     (folder / "decoder.onnx").rename(folder.parent / "elsewhere.onnx")
     (folder / "decoder.onnx").symlink_to(folder.parent / "elsewhere.onnx")
@@ -395,6 +401,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
         f"no {field}": lambda path, field=field: without(path, field)
         for field in ("format", "config", "frame", "graphs", "classes", "palette", "engines")
     },
+    "a graph without a file": lambda path: describe(path, file=5),
+    "a graph for CPUs without a file": lambda path: describe(path, cpu=5),
     "a path upwards": lambda path: listing(path, "../encoder.onnx"),
     "an absolute path": lambda path: listing(path, "/etc/passwd"),
     "the parent": lambda path: listing(path, ".."),

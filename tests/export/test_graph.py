@@ -142,3 +142,12 @@ def test_nodes_are_named_after_the_model_and_hold_no_trace_of_the_machine(graphs
     assert "sar/8/0/Conv" in {node.name for node in graphs["fp32", "decoder"].graph.node}
     for model in graphs.values():
         assert b".py" not in model.SerializeToString()
+
+
+def test_the_decoder_for_cpus_keeps_the_names_and_the_boundary(graphs, bundle):
+    plain, made = graphs["fp32", "decoder"], onnx.load(bundle("b0") / "decoder.cpu.onnx")
+    assert made.graph.input == plain.graph.input
+    assert made.graph.output == plain.graph.output
+    names = [node.name for node in made.graph.node]
+    assert len(set(names)) == len(names)
+    assert b".py" not in made.SerializeToString()

@@ -45,6 +45,7 @@ def built(bundle, tmp_path):
         shutil.copytree(bundle("b0", output=output), path)
         opened, engine = Bundle.open(path), replace(ENGINE, **facts)
         graphs = opened.manifest.graphs[engine.precision]
+        # The fake GPU runs what ONNX Runtime runs, so that masks can be compared bit by bit.
         contents = {
             f"{part}.{engine.precision}.engine": content
             or opened.file(graph.cpu or graph.file).read_bytes()

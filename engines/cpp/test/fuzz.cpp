@@ -23,7 +23,7 @@ class Target {
       const mrcfa::Bundle bundle(folder_, mrcfa::Manifest::parse(text, folder_ / "manifest.json"));
       for (const mrcfa::Graphs& graphs : bundle.manifest().graphs) {
         (void)mrcfa::named(graphs.decoder.inputs, "memory").bytes();
-        (void)bundle.read(graphs.decoder.file);
+        (void)bundle.read(graphs.decoder.cpu.value_or(graphs.decoder.file));
       }
       ++read_;
     } catch (const mrcfa::Error&) {
