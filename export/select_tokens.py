@@ -54,9 +54,10 @@ def function(selection: Selection, opset: int) -> onnx.FunctionProto:
     """The body. Its constants repeat the call's attributes, so that any parser may inline it."""
 
     def constant(name: str, values: list[int] | list[float]) -> onnx.NodeProto:
-        if isinstance(values[0], float):
-            return helper.make_node("Constant", [], [name], name=name, value_floats=values)
-        return helper.make_node("Constant", [], [name], name=name, value_ints=values)
+        """As a tensor: for TopK's k, ONNX Runtime 1.18 to 1.23 at least refuse `value_ints`."""
+        kind = TensorProto.FLOAT if isinstance(values[0], float) else TensorProto.INT64
+        tensor = helper.make_tensor(name, kind, [len(values)], values)
+        return helper.make_node("Constant", [], [name], name=name, value=tensor)
 
     nodes = [
         constant("top", [selection.top]),
