@@ -324,11 +324,10 @@ def _tensors(specs: Any) -> tuple[TensorSpec, ...]:
 
 
 def _graph(content: Mapping[str, Any]) -> Graph:
-    for key in ("file", "cpu"):
-        if not isinstance(content.get(key), str) and (
-            key == "file" or content.get(key) is not None
-        ):
-            raise TypeError(f"{key} is no text")
+    if not isinstance(content["file"], str):
+        raise TypeError("file is no text")
+    if not isinstance(content.get("cpu"), str | None):
+        raise TypeError("cpu is no text")
     return Graph(
         **{
             **content,

@@ -375,9 +375,9 @@ def without(folder: Path, field: str) -> None:
     write(folder / MANIFEST, json.dumps(content))
 
 
-def describe(folder: Path, **changes: Any) -> None:
+def describe(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     graphs = json.loads((folder / MANIFEST).read_text())["graphs"]
-    graphs["fp32"]["decoder"].update(changes)
+    change(graphs["fp32"]["decoder"])
     edit(folder, graphs=graphs)
 
 
@@ -401,8 +401,11 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
         f"no {field}": lambda path, field=field: without(path, field)
         for field in ("format", "config", "frame", "graphs", "classes", "palette", "engines")
     },
-    "a graph without a file": lambda path: describe(path, file=5),
-    "a graph for CPUs without a file": lambda path: describe(path, cpu=5),
+    "a graph without a file": lambda path: describe(path, lambda graph: graph.pop("file")),
+    "a file that is no text": lambda path: describe(path, lambda graph: graph.update(file=5)),
+    "a file for CPUs that is no text": lambda path: describe(
+        path, lambda graph: graph.update(cpu=5)
+    ),
     "a path upwards": lambda path: listing(path, "../encoder.onnx"),
     "an absolute path": lambda path: listing(path, "/etc/passwd"),
     "the parent": lambda path: listing(path, ".."),
