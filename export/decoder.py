@@ -1,10 +1,4 @@
-"""The stateful decoder graph: a frame's queries and the memory in, mask and memory out. For export.
-
-Kept tokens are channels here, (R, S, h, w), where the reference model has them on the batch axis:
-the weights are shared by all tokens, so each conv of SAR and MAA is one grouped conv over them, and
-its GroupNorm(1) is a norm of each token by itself. Their order does not matter, because the softmax
-and the product that follow reduce over them.
-"""
+"""The stateful decoder graph: a frame's queries and the memory in, mask and memory out."""
 
 from collections.abc import Sequence
 
@@ -12,9 +6,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.folds import Affine, affine, fold_affinity_scale
 from export.layout import Layout
 from export.precision import make_half
+from export.refinement import (
+    Aggregation,
+    GroupedLayer,
+    LoneNorm,
+    Maps,
+    SplitLayer,
+    repeated_conv,
+    steps_of,
+)
 from export.retrieval import (
     ClassesFirst,
     LastAxisMask,
@@ -25,7 +27,6 @@ from export.retrieval import (
     shift_for,
 )
 from export.select_tokens import select_tokens
-from mrcfa.affinity import Refinement
 from mrcfa.model import MRCFA
 from mrcfa.schedule import memory_table
 
@@ -57,18 +58,26 @@ class DecoderGraph(nn.Module):
             shift = shift_for(model.refinement, layout.tokens(self.scales[-1]))
         kept = layout.selection.keep
         tokens = kept if shift is None else -(-kept // BLOCK) * BLOCK
+        layer: type[nn.Module] = GroupedLayer if shift is None else SplitLayer
         self.recall = Recall(config.references)
         self.stm = Selection(layout, tokens)
-        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
+        self.queries, self.affinity = nn.ModuleDict(), nn.ModuleDict()
+        self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict()
         for stride in self.scales:
-            name, grid = str(stride), layout.grid(stride)
-            channels = config.width(stride)
-            refined = name in model.refinement.sar
-            self.affinity[name] = Affinity(grid, 1 if refined else channels)
-            if refined:
-                self.sar[name] = over_tokens(model.refinement.sar[name], tokens, grid, channels)
+            name, grid, channels = str(stride), layout.grid(stride), config.width(stride)
+            kernel: Tensor | None = None
+            if name in model.refinement.sar:
+                steps = steps_of(model.refinement.sar[name], channels)
+                layers = [layer(step, tokens, grid) for step in steps]
+                if shift is not None:
+                    kernel, layers[0] = steps[0].conv.weight, LoneNorm(steps[0], tokens, grid)
+                self.sar[name] = nn.Sequential(*layers)
             if name in model.refinement.maa:
-                self.maa[name] = Aggregation(model.refinement.maa[name], tokens, grid)
+                steps = steps_of(model.refinement.maa[name])
+                layers = [layer(step, tokens, grid) for step in steps]
+                self.maa[name] = Aggregation(nn.Sequential(*layers), tokens, grid)
+            self.queries[name] = Queries(grid, channels, kernel)
+            self.affinity[name] = Affinity(grid, 1 if name in self.sar else channels)
         self.classes_last = shift is not None
         if shift is not None:
             self.together = 1
@@ -89,6 +98,7 @@ class DecoderGraph(nn.Module):
         asked = dict(zip(reversed(self.strides), queries, strict=True))
         references, memory_out, frame_out = self.recall(memory, entry, frame)
         *keys, values = (part.split(self.together) for part in self.stm(asked[32], references))
+        asked = {stride: self.queries[str(stride)](asked[stride]) for stride in self.scales}
         weights = [
             self._weights(asked, dict(zip(self.strides, kept, strict=True)))
             for kept in zip(*keys, strict=True)
@@ -99,15 +109,16 @@ class DecoderGraph(nn.Module):
 
     def _weights(self, asked: dict[int, Tensor], kept: dict[int, Tensor]) -> Tensor:
         """SAR and MAA for some references: (r, S, h·w) on the finest grid."""
-        refined: Tensor | None = None
+        refined: Maps | None = None
         for stride in self.scales:
             name = str(stride)
-            maps = self.affinity[name](kept[stride], asked[stride])
+            maps = Maps([self.affinity[name](kept[stride], asked[stride])])
             if name in self.sar:
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](refined, maps)
         assert refined is not None
-        return resize(refined, self.finest, align_corners=True).flatten(2)
+        (finest,) = refined.tensors
+        return resize(finest, self.finest, align_corners=True).flatten(2)
 
 
 class Recall(nn.Module):
@@ -159,8 +170,27 @@ class Selection(nn.Module):
         return tokens[self.row, selected].split([finer.shape[1], *self.columns[1:]], dim=2)
 
 
+class Queries(nn.Module):
+    """A grid's queries as the product with the keys wants them: (1, h·w, C) -> (1, C, h·w).
+
+    On CPUs SAR's first conv is done here, once for all references: it acts on positions, alike for
+    all tokens, and the product on channels, so they commute.
+    """
+
+    def __init__(self, grid: tuple[int, int], channels: int, kernel: Tensor | None) -> None:
+        super().__init__()
+        self.grid = grid
+        self.conv = None if kernel is None else repeated_conv(kernel, channels)
+
+    def forward(self, queries: Tensor) -> Tensor:
+        queries = queries.transpose(1, 2)
+        if self.conv is None:
+            return queries
+        return self.conv(queries.unflatten(2, self.grid)).flatten(2)
+
+
 class Affinity(nn.Module):
-    """Kept keys (R, S, C) against a grid of queries (1, h·w, C): (R, S, h, w).
+    """Kept keys (R, S, C) against a grid of queries (1, C, h·w): (R, S, h, w).
 
     Without SAR there is no conv to take the √C that the queries gave up, so it is put back here.
     """
@@ -170,63 +200,5 @@ class Affinity(nn.Module):
         self.grid, self.scale = grid, channels**0.5
 
     def forward(self, keys: Tensor, queries: Tensor) -> Tensor:
-        maps = (keys @ queries.transpose(1, 2)).unflatten(2, self.grid)
+        maps = (keys @ queries).unflatten(2, self.grid)
         return maps if self.scale == 1 else maps * self.scale
-
-
-class Aggregation(nn.Module):
-    """One step of MAA: upsample the coarser maps, add, refine."""
-
-    def __init__(self, block: nn.Module, tokens: int, grid: tuple[int, int]) -> None:
-        super().__init__()
-        self.refine = over_tokens(block, tokens, grid)
-
-    def forward(self, coarser: Tensor, maps: Tensor) -> Tensor:
-        coarser = resize(coarser, maps.shape[2:], align_corners=True)
-        if coarser.shape != maps.shape:  # without SAR a raw map joins every channel
-            maps = maps.repeat_interleave(coarser.shape[1] // maps.shape[1], dim=1)
-        return self.refine(coarser + maps)
-
-
-class TokenNorm(nn.Module):
-    """GroupNorm(1) of every token's own maps, (R, S·C, h, w), as a LayerNorm over C·h·w.
-
-    Both take mean and variance over all that a token has; a LayerNorm scales position by position,
-    so each channel's γ and β are written out over its h·w positions.
-    """
-
-    def __init__(self, norm: nn.GroupNorm, eps: float, tokens: int, grid: tuple[int, int]) -> None:
-        super().__init__()
-        self.tokens, positions = tokens, grid[0] * grid[1]
-        self.norm = nn.LayerNorm(norm.num_channels * positions, eps=eps)
-        self.norm.weight.data = norm.weight.detach().repeat_interleave(positions)
-        self.norm.bias.data = norm.bias.detach().repeat_interleave(positions)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        return self.norm(maps.reshape(maps.shape[0], self.tokens, -1)).view(maps.shape)
-
-
-def over_tokens(
-    block: nn.Module, tokens: int, grid: tuple[int, int], channels: int = 1
-) -> nn.Sequential:
-    """A `Refinement` block for tokens on the channel axis: (R, S·in, h, w) -> (R, S·out, h, w).
-
-    `channels` is C of the tokens whose affinities come in divided by √C.
-    """
-    assert isinstance(block, Refinement)
-    layers: list[nn.Module] = []
-    for conv, norm in zip(list(block)[0::3], list(block)[1::3], strict=True):
-        assert isinstance(norm, nn.GroupNorm)
-        folded, eps = fold_affinity_scale(affine(conv), norm.eps, channels)
-        layers += [_repeated_conv(folded, tokens), TokenNorm(norm, eps, tokens, grid), nn.ReLU()]
-        channels = 1
-    return nn.Sequential(*layers)
-
-
-def _repeated_conv(folded: Affine, tokens: int) -> nn.Conv2d:
-    """The same conv for every token: a grouped conv with the weights repeated."""
-    outputs, inputs, kernel, _ = folded.weight.shape
-    conv = nn.Conv2d(tokens * inputs, tokens * outputs, kernel, padding=kernel // 2, groups=tokens)
-    conv.weight = nn.Parameter(folded.weight.repeat(tokens, 1, 1, 1))
-    conv.bias = nn.Parameter(folded.bias.repeat(tokens))
-    return conv

@@ -141,7 +141,7 @@ def test_nodes_are_named_after_the_model_and_hold_no_trace_of_the_machine(graphs
     names = [node.name for node in encoder.graph.node]
     assert len(set(names)) == len(names)
     assert "encoder/stages/0/embed/proj/Conv" in names
-    assert "sar/8/0/Conv" in {node.name for node in graphs["fp32", "decoder"].graph.node}
+    assert "sar/8/0/conv/Conv" in {node.name for node in graphs["fp16", "decoder"].graph.node}
     for model in graphs.values():
         assert b".py" not in model.SerializeToString()
 
