@@ -27,8 +27,7 @@ def with_corner_mask(decoder: onnx.ModelProto) -> onnx.ModelProto:
     graph = model.graph
     logits = inner_logits(graph)
     _drop_after(graph, logits)
-    opset = next(item.version for item in model.opset_import if not item.domain)
-    tail = _tail(logits, _shape(graph, logits), _shape(graph, "mask"), opset)
+    tail = _tail(logits, _shape(graph, logits), _shape(graph, "mask"))
     graph.node.extend(tail.node)
     graph.initializer.extend(tail.initializer)
     onnx.checker.check_model(model, full_check=True)
@@ -61,9 +60,7 @@ def _drop_after(graph: onnx.GraphProto, start: str) -> None:
         field.extend(values)
 
 
-def _tail(
-    logits: str, shape: tuple[int, ...], mask: tuple[int, ...], opset: int
-) -> onnx.GraphProto:
+def _tail(logits: str, shape: tuple[int, ...], mask: tuple[int, ...]) -> onnx.GraphProto:
     last = logits == LOGITS_LAST
     height, width, classes = shape[1:] if last else (*shape[2:], shape[1])
     strips = -(-(height + 1) // STRIP)
@@ -72,6 +69,9 @@ def _tail(
         tail (float{list(shape)} {logits}) => (uint8{list(mask)} mask)
         <
           int64[2] positions = {{{height * width}, {classes}}},
+          int64[4] grid = {{1, 1, {height}, {width}}},
+          int64[8] edge = {{0, 0, 1, 1, 0, 0, {strips * rows - height}, 1}},
+          int64[2] by_strip = {{{strips}, {rows * columns}}},
           int64[4] cells = {{{strips * rows}, {columns}, {SCALE}, {SCALE}}},
           int64[3] image = {{1, {strips * rows * SCALE}, {columns * SCALE}}},
           int64[2] start = {{{SCALE // 2}, {SCALE // 2}}},
@@ -82,15 +82,22 @@ def _tail(
           classes_last = {"Identity" if last else "Transpose<perm=[0, 2, 3, 1]>"}({logits})
           scores = Reshape(classes_last, positions)
           leading = ArgMax<axis=1, keepdims=0>(scores)
-          leaders = Cast<to={TensorProto.INT32}>(leading)
-          strips = Scan<num_scan_inputs=1>(corners)
+          leaders = Cast<to={TensorProto.FLOAT}>(leading)
+          by_position = Reshape(leaders, grid)
+          with_edge = Pad<mode="edge">(by_position, edge)
+          highest = MaxPool<kernel_shape=[2, 2]>(with_edge)
+          negative = Neg(with_edge)
+          lowest = MaxPool<kernel_shape=[2, 2]>(negative)
+          highest_by_strip = Reshape(highest, by_strip)
+          lowest_by_strip = Reshape(lowest, by_strip)
+          strips = Scan<num_scan_inputs=3>(corners, highest_by_strip, lowest_by_strip)
           by_cell = Reshape(strips, cells)
           by_row = Transpose<perm=[0, 2, 1, 3]>(by_cell)
           with_margin = Reshape(by_row, image)
           mask = Slice(with_margin, start, end, image_axes)
         }}""")
     (scan,) = (node for node in tail.node if node.op_type == "Scan")
-    scan.attribute.append(helper.make_attribute("body", _strip(rows * columns, classes, opset)))
+    scan.attribute.append(helper.make_attribute("body", _strip(rows * columns, classes)))
     corners = np.zeros((4, strips * rows, columns), np.int32)
     corners[:, : height + 1] = _corners(height, width)
     by_strip = corners.reshape(4, strips, -1).swapaxes(0, 1)
@@ -101,26 +108,26 @@ def _tail(
     return tail
 
 
-def _strip(cells: int, classes: int, opset: int) -> onnx.GraphProto:
-    """Positions of the corners of some cells -> the classes of the points inside them."""
+def _strip(cells: int, classes: int) -> onnx.GraphProto:
+    """Some cells' corners, and the highest and negative lowest of the classes that lead there.
+
+    -> the classes of the points inside them.
+    """
     points = SCALE**2
-    over_corners = "<keepdims=0>(around, corner_axis)"
-    if opset < 18:
-        over_corners = "<keepdims=0, axes=[0]>(around)"
     return parser.parse_graph(f"""
-        strip (int32[4, {cells}] corner) => (uint8[{cells}, {points}] classes)
+        strip (int32[4, {cells}] corner, float[{cells}] highest, float[{cells}] lowest)
+          => (uint8[{cells}, {points}] classes)
         <
           int64[1] corner_axis = {{0}},
           int64[1] point_axis = {{1}},
           int64[2] by_corner = {{4, -1}},
           int64[3] by_point = {{{points}, -1, {classes}}},
-          int64[2] all_points = {{{cells}, {points}}}
+          int64[2] all_points = {{{cells}, {points}}},
+          float zero = {{0}}
         >
         {{
-          around = Gather(leaders, corner)
-          highest = ReduceMax{over_corners}
-          lowest = ReduceMin{over_corners}
-          mixed = Greater(highest, lowest)
+          spread = Add(highest, lowest)
+          mixed = Greater(spread, zero)
           row_of_cells = NonZero(mixed)
           column_of_cells = Transpose<perm=[1, 0]>(row_of_cells)
           mixed_cells = Squeeze(row_of_cells, corner_axis)
@@ -130,12 +137,12 @@ def _strip(cells: int, classes: int, opset: int) -> onnx.GraphProto:
           between = MatMul(weights, known)
           point_scores = Reshape(between, by_point)
           won = ArgMax<axis=2, keepdims=0>(point_scores)
-          winners = Cast<to={TensorProto.INT32}>(won)
+          winners = Cast<to={TensorProto.UINT8}>(won)
           winners_by_cell = Transpose<perm=[1, 0]>(winners)
-          leader = Unsqueeze(highest, point_axis)
-          everywhere = Expand(leader, all_points)
-          found = ScatterND(everywhere, column_of_cells, winners_by_cell)
-          classes = Cast<to={TensorProto.UINT8}>(found)
+          leader = Cast<to={TensorProto.UINT8}>(highest)
+          leader_of_cell = Unsqueeze(leader, point_axis)
+          everywhere = Expand(leader_of_cell, all_points)
+          classes = ScatterND(everywhere, column_of_cells, winners_by_cell)
         }}""")
 
 
