@@ -159,7 +159,7 @@ class SplitNorm(nn.Module):
         squares = self._averages([tensor * tensor for tensor in maps.tensors])
         centres = means / self.scale + spread * self.bias
         centre = centres.mean(dim=0)
-        within = (squares - means**2) / self.scale**2
+        within = F.relu(squares - means**2) / self.scale**2  # which rounding may turn negative
         variance = (within + (centres - centre) ** 2).mean(dim=0)
         wider = (variance + self.eps * spread**2).sqrt()
         offsets = self.scale * (spread * self.bias - centre) + self.shift * wider

@@ -91,6 +91,15 @@ def test_maps_without_contrast_stay_finite_and_right(layer):
     close(tensor_of(over_tokens(layer, block)(maps_of(maps, layer))), block(maps))
 
 
+def test_rounding_makes_no_variance_negative():
+    block = refinement(1, (2,)).float()
+    nn.init.zeros_(block[0].bias)
+    block[0].weight.data.zero_()[:, :, 1, 1] = 1
+    maps = torch.linspace(100, 1000, TOKENS).float().view(-1, 1, 1, 1).expand(-1, 1, *GRID)
+    answer = over_tokens(SplitLayer, block).float()(maps_of(maps, SplitLayer))
+    assert all(tensor.isfinite().all() for tensor in (*answer.tensors, answer.spread))
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("added", ["refined", "raw"])
 def test_aggregation_adds_maps_of_different_spreads(layer, added):
