@@ -216,9 +216,10 @@ class Aggregation(nn.Module):
         return self.refine(Maps(sums, maps.spread))
 
     def _as_spread_as(self, maps: Maps, coarser: Maps) -> Sequence[Tensor]:
-        if coarser.spread is None:
+        if maps.spread is None and coarser.spread is None:
             return coarser.tensors
-        factor = self.everywhere((1.0 if maps.spread is None else maps.spread) / coarser.spread)
+        wanted, found = (1.0 if one.spread is None else one.spread for one in (maps, coarser))
+        factor = self.everywhere(wanted / found)
         return [tensor * factor for tensor in coarser.tensors]
 
 

@@ -101,19 +101,30 @@ def test_rounding_makes_no_variance_negative():
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("added", ["refined", "raw"])
-def test_aggregation_adds_maps_of_different_spreads(layer, added):
-    coarse, fine, block = refinement(1, (2,)), refinement(1, (2,)), refinement(2, (2, 1))
+@pytest.mark.parametrize("refined", [(True, True), (True, False), (False, True), (False, False)])
+def test_aggregation_adds_maps_of_different_spreads(layer, refined):
+    """Both refined, which gives them a spread, or either as it is."""
+    block = refinement(2, (2, 1))
+    small, large = torch.randn(TOKENS, 2, 3, 5), torch.randn(TOKENS, 2, *GRID)
+    expected, given = [], []
+    for maps, refine in zip((small, large), refined, strict=True):
+        before = refinement(2, (2,)) if refine else nn.Sequential()
+        expected.append(before(maps))
+        made = over_tokens(layer, before, maps.shape[2:]) if refine else nn.Sequential()
+        given.append(made(maps_of(maps, layer)))
+    upsampled = F.interpolate(expected[0], size=GRID, mode="bilinear", align_corners=True)
+    step = Aggregation(over_tokens(layer, block), TOKENS, GRID).double()
+    close(tensor_of(step(*given)), block(upsampled + expected[1]))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_raw_map_joins_every_channel(layer):
+    coarse, block = refinement(1, (2,)), refinement(2, (2, 1))
     small, large = torch.randn(TOKENS, 1, 3, 5), torch.randn(TOKENS, 1, *GRID)
     upsampled = F.interpolate(coarse(small), size=GRID, mode="bilinear", align_corners=True)
-    expected = block(upsampled + (fine(large) if added == "refined" else large))
-
     coarser = over_tokens(layer, coarse, (3, 5))(maps_of(small, layer))
-    maps = maps_of(large, layer)
-    if added == "refined":
-        maps = over_tokens(layer, fine)(maps)
     step = Aggregation(over_tokens(layer, block), TOKENS, GRID).double()
-    close(tensor_of(step(coarser, maps)), expected)
+    close(tensor_of(step(coarser, maps_of(large, layer))), block(upsampled + large))
 
 
 def test_the_conv_of_the_affinity_is_the_affinity_of_the_convolved_queries():
