@@ -70,7 +70,8 @@ def _tail(logits: str, shape: tuple[int, ...], mask: tuple[int, ...]) -> onnx.Gr
         <
           int64[2] positions = {{{height * width}, {classes}}},
           int64[4] grid = {{1, 1, {height}, {width}}},
-          int64[8] edge = {{0, 0, 1, 1, 0, 0, {strips * rows - height}, 1}},
+          int64[8] edge = {{0, 0, 1, 1, 0, 0, 1, 1}},
+          int64[8] filler = {{0, 0, 0, 0, 0, 0, {strips * rows - height - 1}, 0}},
           int64[2] by_strip = {{{strips}, {rows * columns}}},
           int64[4] cells = {{{strips * rows}, {columns}, {SCALE}, {SCALE}}},
           int64[3] image = {{1, {strips * rows * SCALE}, {columns * SCALE}}},
@@ -85,11 +86,14 @@ def _tail(logits: str, shape: tuple[int, ...], mask: tuple[int, ...]) -> onnx.Gr
           leaders = Cast<to={TensorProto.FLOAT}>(leading)
           by_position = Reshape(leaders, grid)
           with_edge = Pad<mode="edge">(by_position, edge)
-          highest = MaxPool<kernel_shape=[2, 2]>(with_edge)
           negative = Neg(with_edge)
-          lowest = MaxPool<kernel_shape=[2, 2]>(negative)
-          highest_by_strip = Reshape(highest, by_strip)
-          lowest_by_strip = Reshape(lowest, by_strip)
+          highest = MaxPool<kernel_shape=[2, 2]>(with_edge)
+          negative_lowest = MaxPool<kernel_shape=[2, 2]>(negative)
+          lowest = Neg(negative_lowest)
+          all_highest = Pad(highest, filler)
+          all_lowest = Pad(lowest, filler)
+          highest_by_strip = Reshape(all_highest, by_strip)
+          lowest_by_strip = Reshape(all_lowest, by_strip)
           strips = Scan<num_scan_inputs=3>(corners, highest_by_strip, lowest_by_strip)
           by_cell = Reshape(strips, cells)
           by_row = Transpose<perm=[0, 2, 1, 3]>(by_cell)
@@ -109,10 +113,7 @@ def _tail(logits: str, shape: tuple[int, ...], mask: tuple[int, ...]) -> onnx.Gr
 
 
 def _strip(cells: int, classes: int) -> onnx.GraphProto:
-    """Some cells' corners, and the highest and negative lowest of the classes that lead there.
-
-    -> the classes of the points inside them.
-    """
+    """Some cells' corners and the highest and lowest class that leads at one -> their points'."""
     points = SCALE**2
     return parser.parse_graph(f"""
         strip (int32[4, {cells}] corner, float[{cells}] highest, float[{cells}] lowest)
@@ -122,12 +123,10 @@ def _strip(cells: int, classes: int) -> onnx.GraphProto:
           int64[1] point_axis = {{1}},
           int64[2] by_corner = {{4, -1}},
           int64[3] by_point = {{{points}, -1, {classes}}},
-          int64[2] all_points = {{{cells}, {points}}},
-          float zero = {{0}}
+          int64[2] all_points = {{{cells}, {points}}}
         >
         {{
-          spread = Add(highest, lowest)
-          mixed = Greater(spread, zero)
+          mixed = Greater(highest, lowest)
           row_of_cells = NonZero(mixed)
           column_of_cells = Transpose<perm=[1, 0]>(row_of_cells)
           mixed_cells = Squeeze(row_of_cells, corner_axis)

@@ -1,4 +1,4 @@
-"""The stateful decoder graph: a frame's queries and the memory in, mask and memory out."""
+"""The stateful decoder graph, for export: queries and the memory in, mask and memory out."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ from mrcfa.model import MRCFA
 from mrcfa.schedule import memory_table
 
 BLOCK = 16
-"""ONNX Runtime's depthwise convs are fast on whole blocks of channels, 8 or 16 on most CPUs."""
+"""ONNX Runtime's fast layout is for whole blocks of channels, 8 or 16 on most CPUs."""
 LAST_FRAME = 2**30
 """The frame number saturates here, years before int32 would overflow."""
 
@@ -67,15 +67,14 @@ class DecoderGraph(nn.Module):
             name, grid, channels = str(stride), layout.grid(stride), config.width(stride)
             kernel: Tensor | None = None
             if name in model.refinement.sar:
-                steps = steps_of(model.refinement.sar[name], channels)
-                layers = [layer(step, tokens, grid) for step in steps]
-                if shift is not None:
-                    kernel, layers[0] = steps[0].conv.weight, LoneNorm(steps[0], tokens, grid)
-                self.sar[name] = nn.Sequential(*layers)
+                first, *rest = steps_of(model.refinement.sar[name], channels)
+                kernel = None if shift is None else first.conv.weight
+                start: nn.Module = (layer if kernel is None else LoneNorm)(first, tokens, grid)
+                self.sar[name] = nn.Sequential(start, *(layer(each, tokens, grid) for each in rest))
             if name in model.refinement.maa:
                 steps = steps_of(model.refinement.maa[name])
-                layers = [layer(step, tokens, grid) for step in steps]
-                self.maa[name] = Aggregation(nn.Sequential(*layers), tokens, grid)
+                refine = nn.Sequential(*(layer(step, tokens, grid) for step in steps))
+                self.maa[name] = Aggregation(refine)
             self.queries[name] = Queries(grid, channels, kernel)
             self.affinity[name] = Affinity(grid, 1 if name in self.sar else channels)
         self.classes_last = shift is not None
@@ -117,6 +116,7 @@ class DecoderGraph(nn.Module):
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](refined, maps)
         assert refined is not None
+        assert refined.spread is None
         (finest,) = refined.tensors
         return resize(finest, self.finest, align_corners=True).flatten(2)
 

@@ -40,11 +40,12 @@ class Step(NamedTuple):
 
     conv: Affine
     eps: float
+    """In place of the norm's own."""
     norm: nn.GroupNorm
 
 
 def steps_of(block: nn.Module, channels: int = 1) -> list[Step]:
-    """What a block of SAR or MAA does, given affinities of C-channel tokens divided by √C."""
+    """What a block of SAR or MAA does with affinities of tokens that come divided by √channels."""
     assert isinstance(block, Refinement)
     steps = []
     for conv, norm in zip(list(block)[0::3], list(block)[1::3], strict=True):
@@ -78,7 +79,7 @@ class SplitLayer(nn.Module):
         if len(weight) == 1:
             self.norm = LoneNorm(step, tokens, grid)
         else:
-            self.norm = SplitNorm(step, tokens, grid)
+            self.norm = SplitNorm(step, grid)
             weight = weight * self.norm.scale.view(-1, 1, 1, 1)
         self.convs = nn.ModuleList(
             nn.ModuleList(repeated_conv(kernel[None, None], tokens) for kernel in kernels)
@@ -92,6 +93,28 @@ class SplitLayer(nn.Module):
             parts = [conv(tensor) for conv, tensor in zip(convs, maps.tensors, strict=True)]
             answers.append(sum(parts[1:], start=parts[0]))
         return self.norm(Maps(answers, maps.spread))
+
+
+class Aggregation(nn.Module):
+    """One step of MAA: upsample the coarser maps, add, refine."""
+
+    def __init__(self, refine: nn.Module) -> None:
+        super().__init__()
+        self.refine = refine
+
+    def forward(self, coarser: Maps, maps: Maps) -> Maps:
+        upsampled = [
+            F.interpolate(tensor, scale_factor=2.0, mode="bilinear", align_corners=True)
+            for tensor in _with_spread_of(maps, coarser)
+        ]
+        added = list(maps.tensors)
+        if len(added) < len(upsampled):  # without SAR a raw map joins every channel
+            added *= len(upsampled)
+        repeats = upsampled[0].shape[1] // added[0].shape[1]
+        if repeats > 1:
+            added = [added[0].repeat_interleave(repeats, dim=1)]
+        sums = [one + other for one, other in zip(upsampled, added, strict=True)]
+        return self.refine(Maps(sums, maps.spread))
 
 
 class TokenNorm(nn.Module):
@@ -131,25 +154,27 @@ class SplitNorm(nn.Module):
 
     A map comes as z = γ(σy − σb), where y is what the conv answers, b its bias, γ the norm's scale
     of that channel and σ the spread. With m the mean and v the variance of z over its positions,
-    σy has the mean c = m/γ + σb and the variance v/γ². Over all channels these are C = ⟨c⟩ and
-    V = ⟨v/γ² + (c − C)²⟩. The norm divides by s = √(V/σ² + ε), so with σ' = σs = √(V + εσ²)
-    ReLU(γ(y − C/σ)/s + β) = ReLU(z + γ(σb − C) + βσ')/σ': what is left to do is a sum with a
-    number for each token, and σ' is the spread of the answer.
+    σy has the mean c = m/γ + σb and the variance v/γ². Over all channels these are μ = ⟨c⟩ and
+    V = ⟨v/γ² + (c − μ)²⟩. The norm divides by s = √(V/σ² + ε), so with σ' = σs = √(V + εσ²)
+    ReLU(γ(y − μ/σ)/s + β) = ReLU(z + γ(σb − μ) + βσ')/σ': what is left to do is a sum with a
+    number for each token, and σ' is the spread of the answer. What all b have in common is lost in
+    the mean. v = ⟨z²⟩ − m² is good in FP32 for maps that are not nearly constant, and the zeros
+    that a conv sees beyond the edge keep them from that.
     """
 
     scale: Tensor
     bias: Tensor
     shift: Tensor
 
-    def __init__(self, step: Step, tokens: int, grid: tuple[int, int]) -> None:
+    def __init__(self, step: Step, grid: tuple[int, int]) -> None:
         super().__init__()
         self.eps, self.grid = step.eps, grid
         scale = step.norm.weight.detach().double()
         scale = torch.where(scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE, scale)
         self.register_buffer("scale", scale.view(-1, 1, 1))
-        self.register_buffer("bias", step.conv.bias.view(-1, 1, 1))
+        bias = step.conv.bias - step.conv.bias.mean()
+        self.register_buffer("bias", bias.view(-1, 1, 1))
         self.register_buffer("shift", step.norm.bias.detach().view(-1, 1, 1))
-        self.everywhere = Everywhere(tokens, grid)
 
     def forward(self, maps: Maps) -> Maps:
         spread = maps.spread
@@ -159,13 +184,13 @@ class SplitNorm(nn.Module):
         squares = self._averages([tensor * tensor for tensor in maps.tensors])
         centres = means / self.scale + spread * self.bias
         centre = centres.mean(dim=0)
-        within = F.relu(squares - means**2) / self.scale**2  # which rounding may turn negative
+        within = (squares - means**2).relu() / self.scale**2  # rounding may make it negative
         variance = (within + (centres - centre) ** 2).mean(dim=0)
         wider = (variance + self.eps * spread**2).sqrt()
         offsets = self.scale * (spread * self.bias - centre) + self.shift * wider
         return Maps(
             [
-                torch.relu(tensor + self.everywhere(offset))
+                (tensor + everywhere(offset, self.grid)).relu()
                 for tensor, offset in zip(maps.tensors, offsets.unbind(), strict=True)
             ],
             wider,
@@ -176,51 +201,24 @@ class SplitNorm(nn.Module):
         return torch.stack([F.avg_pool2d(each, self.grid).flatten(1) for each in tensors])
 
 
-class Everywhere(nn.Module):
+def everywhere(values: Tensor, grid: Sequence[int]) -> Tensor:
     """A number for each token, (R, S), at all positions: (R, S, h, w).
 
-    As a resize, because ONNX Runtime broadcasts nothing in its blocked layout, after a conv that
-    changes nothing, because only convs enter it.
+    As a resize, because ONNX Runtime broadcasts nothing in its blocked layout, of an average that
+    changes nothing, because a resize alone does not enter it.
     """
-
-    def __init__(self, tokens: int, grid: tuple[int, int]) -> None:
-        super().__init__()
-        self.grid = grid
-        self.enter = repeated_conv(torch.ones(1, 1, 1, 1), tokens)
-
-    def forward(self, values: Tensor) -> Tensor:
-        single = self.enter(values[..., None, None])
-        return F.interpolate(single, scale_factor=self.grid, mode="nearest")
+    single = F.avg_pool2d(values[..., None, None], 1)
+    return F.interpolate(single, scale_factor=tuple(grid), mode="nearest")
 
 
-class Aggregation(nn.Module):
-    """One step of MAA: upsample the coarser maps, add, refine."""
-
-    def __init__(self, refine: nn.Module, tokens: int, grid: tuple[int, int]) -> None:
-        super().__init__()
-        self.refine = refine
-        self.everywhere = Everywhere(tokens, (grid[0] // 2, grid[1] // 2))
-
-    def forward(self, coarser: Maps, maps: Maps) -> Maps:
-        upsampled = [
-            F.interpolate(tensor, scale_factor=2.0, mode="bilinear", align_corners=True)
-            for tensor in self._as_spread_as(maps, coarser)
-        ]
-        added = list(maps.tensors)
-        if len(added) < len(upsampled):  # without SAR a raw map joins every channel
-            added *= len(upsampled)
-        repeats = upsampled[0].shape[1] // added[0].shape[1]
-        if repeats > 1:
-            added = [added[0].repeat_interleave(repeats, dim=1)]
-        sums = [one + other for one, other in zip(upsampled, added, strict=True)]
-        return self.refine(Maps(sums, maps.spread))
-
-    def _as_spread_as(self, maps: Maps, coarser: Maps) -> Sequence[Tensor]:
-        if maps.spread is None and coarser.spread is None:
-            return coarser.tensors
-        wanted, found = (1.0 if one.spread is None else one.spread for one in (maps, coarser))
-        factor = self.everywhere(wanted / found)
-        return [tensor * factor for tensor in coarser.tensors]
+def _with_spread_of(maps: Maps, coarser: Maps) -> Sequence[Tensor]:
+    """The coarser maps, too large by what `maps` are too large by."""
+    if maps.spread is None and coarser.spread is None:
+        return coarser.tensors
+    one = torch.ones(())
+    wanted, found = (one if each.spread is None else each.spread for each in (maps, coarser))
+    factor = everywhere(wanted / found, coarser.tensors[0].shape[2:])
+    return [tensor * factor for tensor in coarser.tensors]
 
 
 def repeated_conv(weight: Tensor, times: int) -> nn.Conv2d:

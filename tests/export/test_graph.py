@@ -1,6 +1,9 @@
 """Properties of the ONNX files that runtimes and people rely on."""
 
+import platform
+
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto
 
@@ -141,6 +144,7 @@ def test_nodes_are_named_after_the_model_and_hold_no_trace_of_the_machine(graphs
     names = [node.name for node in encoder.graph.node]
     assert len(set(names)) == len(names)
     assert "encoder/stages/0/embed/proj/Conv" in names
+    assert "queries/8/conv/Conv" in {node.name for node in graphs["fp32", "decoder"].graph.node}
     assert "sar/8/0/conv/Conv" in {node.name for node in graphs["fp16", "decoder"].graph.node}
     for model in graphs.values():
         assert b".py" not in model.SerializeToString()
@@ -153,3 +157,19 @@ def test_the_decoder_for_cpus_keeps_the_names_and_the_boundary(graphs, bundle):
     names = [node.name for node in made.graph.node]
     assert len(set(names)) == len(names)
     assert b".py" not in made.SerializeToString()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="not every CPU has the blocked layout")
+def test_onnx_runtime_refines_in_its_blocked_layout(bundle, tmp_path):
+    opened = Bundle.open(bundle("b1", precisions=("fp32",)))
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    decoder = opened.path / opened.graph("fp32", "decoder").file
+    ort.InferenceSession(decoder, options, providers=["CPUExecutionProvider"])
+    nodes = onnx.load(tmp_path / "optimised.onnx").graph.node
+    blocked = {node.op_type for node in nodes if node.domain == "com.microsoft.nchwc"}
+    assert blocked >= {"Conv", "AveragePool", "Upsample"}
+    plain = {node.name for node in nodes if node.op_type in ("Conv", "AveragePool", "Resize")}
+    plain -= {node.name for node in nodes if node.domain == "com.microsoft.nchwc"}
+    assert {name.partition("/")[0] for name in plain} == {"retrieval", "mask"}

@@ -1,9 +1,5 @@
 """SAR and MAA with tokens as channels, in both layouts, against the reference model's blocks."""
 
-import platform
-
-import onnx
-import onnxruntime as ort
 import pytest
 import torch
 from torch import nn
@@ -12,7 +8,6 @@ from torch.nn import functional as F
 from export.decoder import Affinity, Queries
 from export.refinement import Aggregation, GroupedLayer, LoneNorm, Maps, SplitLayer, steps_of
 from mrcfa.affinity import Refinement
-from mrcfa.bundle import Bundle
 
 TOKENS, GRID = 16, (6, 10)
 LAYERS = [GroupedLayer, SplitLayer]
@@ -97,7 +92,8 @@ def test_rounding_makes_no_variance_negative():
     block[0].weight.data.zero_()[:, :, 1, 1] = 1
     maps = torch.linspace(100, 1000, TOKENS).float().view(-1, 1, 1, 1).expand(-1, 1, *GRID)
     answer = over_tokens(SplitLayer, block).float()(maps_of(maps, SplitLayer))
-    assert all(tensor.isfinite().all() for tensor in (*answer.tensors, answer.spread))
+    expected = block.double()(maps.double())
+    torch.testing.assert_close(tensor_of(answer).double(), expected, rtol=0, atol=1e-2)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -113,7 +109,7 @@ def test_aggregation_adds_maps_of_different_spreads(layer, refined):
         made = over_tokens(layer, before, maps.shape[2:]) if refine else nn.Sequential()
         given.append(made(maps_of(maps, layer)))
     upsampled = F.interpolate(expected[0], size=GRID, mode="bilinear", align_corners=True)
-    step = Aggregation(over_tokens(layer, block), TOKENS, GRID).double()
+    step = Aggregation(over_tokens(layer, block))
     close(tensor_of(step(*given)), block(upsampled + expected[1]))
 
 
@@ -123,7 +119,7 @@ def test_a_raw_map_joins_every_channel(layer):
     small, large = torch.randn(TOKENS, 1, 3, 5), torch.randn(TOKENS, 1, *GRID)
     upsampled = F.interpolate(coarse(small), size=GRID, mode="bilinear", align_corners=True)
     coarser = over_tokens(layer, coarse, (3, 5))(maps_of(small, layer))
-    step = Aggregation(over_tokens(layer, block), TOKENS, GRID).double()
+    step = Aggregation(over_tokens(layer, block))
     close(tensor_of(step(coarser, maps_of(large, layer))), block(upsampled + large))
 
 
@@ -136,16 +132,3 @@ def test_the_conv_of_the_affinity_is_the_affinity_of_the_convolved_queries():
     convolve = Queries(GRID, channels, step.conv.weight)
     maps = Affinity(GRID, 1)(keys, convolve(queries / channels**0.5))
     close(tensor_of(LoneNorm(step, TOKENS, GRID).double()(Maps([maps]))), block(affinity))
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="not every CPU has the blocked layout")
-def test_onnx_runtime_refines_in_its_blocked_layout(bundle, tmp_path):
-    opened = Bundle.open(bundle("b1", precisions=("fp32",)))
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
-    decoder = opened.path / opened.graph("fp32", "decoder").file
-    ort.InferenceSession(decoder, options, providers=["CPUExecutionProvider"])
-    nodes = onnx.load(tmp_path / "optimised.onnx").graph.node
-    assert {node.domain for node in nodes if node.op_type == "Conv"} == {"com.microsoft.nchwc"}
-    assert not [node.name for node in nodes if node.op_type == "Resize" and "maa" in node.name]
