@@ -20,13 +20,7 @@ from mrcfa.affinity import importance, select_tokens
 from mrcfa.fusion import Fusion
 from mrcfa.mit import Block
 
-
-@pytest.fixture(autouse=True)
-def _float64():
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def close(first, second):

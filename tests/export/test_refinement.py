@@ -9,16 +9,10 @@ from export.decoder import Affinity, Queries
 from export.refinement import Aggregation, GroupedLayer, LoneNorm, Maps, SplitLayer, steps_of
 from mrcfa.affinity import Refinement
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 TOKENS, GRID = 16, (6, 10)
 LAYERS = [GroupedLayer, SplitLayer]
-
-
-@pytest.fixture(autouse=True)
-def _float64():
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def close(first, second):
