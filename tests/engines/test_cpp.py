@@ -1,8 +1,7 @@
-"""The C++ library against Python's runtime, built with AddressSanitizer and UBSan throughout.
+"""The C++ library against Python's runtime, through what a user gets.
 
-Everything runs through what a user gets: mrcfa-segment, the installed package, the public header.
-It takes the ONNX Runtime library of the Python wheel, and headers of the system or of the folder
-that `engines/cpp/fetch-headers build/headers` fills. TENSORRT_INCLUDE names folders of TensorRT's.
+That is mrcfa-segment, the installed package and the public header. TENSORRT_INCLUDE names folders
+of TensorRT's headers.
 """
 
 import json
@@ -16,84 +15,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cpp_library import (
+    CPP,
+    SANITIZERS,
+    WARNINGS,
+    Once,
+    Segment,
+    compiled,
+    edit,
+    include_of,
+    linked,
+    run,
+    runner_of,
+)
 
 from mrcfa import Stream, machine
 from mrcfa.bundle import MANIFEST
-from mrcfa.errors import MrcfaError
 
-REPOSITORY = Path(__file__).parents[2]
-CPP = REPOSITORY / "engines" / "cpp"
-HEADERS = REPOSITORY / "build" / "headers" / "usr" / "include"
-SANITIZERS = ["-O1", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-WARNINGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 TENSORRT_INCLUDES = [
     folder for folder in os.environ.get("TENSORRT_INCLUDE", "").split(os.pathsep) if folder
 ]
 FRAMES, RESET = 40, 25
-FUZZED = 100_000
-
-Once = Callable[[str, Callable[[Path], object]], Path]
-Segment = Callable[..., subprocess.CompletedProcess[bytes]]
-
-
-def include_of(header: str) -> Path:
-    """The folder of a header, as the compiler would find it; a missing one skips the test."""
-    for folder in (HEADERS, Path("/usr/include"), Path("/usr/local/include")):
-        for place in (folder, folder / "onnxruntime", folder / "onnxruntime/core/session"):
-            if (place / header).is_file():
-                return place
-    what = "ONNX Runtime" if header.startswith("onnxruntime") else header.partition("/")[0]
-    pytest.skip(f"C++: not run (no {what} headers)")
-
-
-def run(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def compiled(target: Path, *words: Any) -> Path:
-    run("c++", *WARNINGS, *SANITIZERS, "-I", CPP / "include", "-o", target, *words, "-pthread")
-    return target
-
-
-@pytest.fixture(scope="module")
-def onnxruntime(once: Once) -> list[Any]:
-    """The wheel's library as words for the linker, under the names that it and programs want."""
-    wheel = find_spec("onnxruntime")
-    assert wheel is not None
-    (installed,) = wheel.submodule_search_locations or ()
-    (library,) = Path(installed).glob("capi/libonnxruntime.so.*")
-
-    def make(folder: Path) -> None:
-        folder.mkdir()
-        for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
-            (folder / name).symlink_to(library)
-
-    folder = once("onnxruntime", make)
-    return [folder / "libonnxruntime.so", f"-Wl,-rpath,{folder}"]
-
-
-@pytest.fixture(scope="module")
-def build(once: Once, onnxruntime: list[Any]) -> Path:
-    """The folder of everything that CMake builds."""
-    for tool in ("cmake", "c++"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"C++: not run (no {tool})")
-    headers, json_headers = include_of("onnxruntime_c_api.h"), include_of("nlohmann/json.hpp")
-
-    def make(folder: Path) -> None:
-        run(
-            *("cmake", "-S", CPP, "-B", folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
-            f"-DCMAKE_CXX_FLAGS={' '.join(SANITIZERS)}",
-            f"-DONNXRuntime_INCLUDE_DIR={headers}",
-            f"-DONNXRuntime_LIBRARY={onnxruntime[0]}",
-            f"-Dnlohmann_json_ROOT={json_headers.parent}",
-        )
-        run("cmake", "--build", folder, "-j2")
-
-    return once("cpp", make)
 
 
 def objects(build: Path) -> list[Path]:
@@ -107,28 +49,6 @@ def tool(build: Path) -> Path:
 
 
 TENSORRT_SOURCES = [CPP / f"src/{name}.cpp" for name in ("stream", "tensorrt", "fitting")]
-
-
-@pytest.fixture(scope="module")
-def segment(build: Path) -> Segment:
-    return runner_of(build / "mrcfa-segment")
-
-
-def runner_of(program: Path) -> Segment:
-    """`segment(bundle, "--raw", "160x96", frames=array)`; a sanitizer's word fails the test."""
-
-    def segment(*words: Any, frames: np.ndarray | bytes = b"", **environment: str) -> Any:
-        data = frames if isinstance(frames, bytes) else frames.tobytes()
-        command = [str(word) for word in (program, *words)]
-        done = subprocess.run(
-            command, input=data, capture_output=True, env={**os.environ, **environment}
-        )
-        said = done.stderr.decode()
-        assert "Sanitizer" not in said, said
-        assert "runtime error" not in said, said
-        return done
-
-    return segment
 
 
 FAKE = ("-I", CPP / "test/fake_gpu", '-DMRCFA_TENSORRT="tensorrt"')
@@ -153,27 +73,6 @@ def fake_library(build: Path, onnxruntime: list[Any], once: Once) -> list[Any]:
 def fake_gpu(build: Path, fake_library: list[Any], once: Once) -> Segment:
     """mrcfa-segment with that library."""
     return runner_of(once("segment", lambda path: compiled(path, tool(build), *fake_library)))
-
-
-@pytest.fixture
-def copy(bundle: Callable[..., Path], tmp_path: Path) -> Path:
-    """A bundle that a test may damage with `write`."""
-    return linked(bundle("b0"), tmp_path / "copy")
-
-
-def linked(path: Path, target: Path) -> Path:
-    return Path(shutil.copytree(path, target, copy_function=os.link))
-
-
-def write(file: Path, content: str | bytes) -> None:
-    """Into a new file, for the old one is shared with the bundle that it was linked from."""
-    file.unlink()
-    file.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def edit(path: Path, **changes: Any) -> None:
-    content = json.loads((path / MANIFEST).read_text())
-    write(path / MANIFEST, json.dumps({**content, **changes}))
 
 
 @pytest.fixture(scope="module")
@@ -363,73 +262,6 @@ def test_an_installed_library_is_found_by_cmake_and_by_pkg_config(build, bundle,
         compiled(tree / "plain", CPP / "example/main.cpp", *flags)
 
 
-def listing(folder: Path, name: str) -> None:
-    """The manifest lists a file of that name."""
-    files = json.loads((folder / MANIFEST).read_text())["files"]
-    edit(folder, files={**files, name: {"sha256": "0" * 64, "bytes": 1}})
-
-
-def without(folder: Path, field: str) -> None:
-    content = json.loads((folder / MANIFEST).read_text())
-    del content[field]
-    write(folder / MANIFEST, json.dumps(content))
-
-
-def describe(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    graphs = json.loads((folder / MANIFEST).read_text())["graphs"]
-    change(graphs["fp32"]["decoder"])
-    edit(folder, graphs=graphs)
-
-
-def linked_away(folder: Path) -> None:
-    (folder / "decoder.onnx").rename(folder.parent / "elsewhere.onnx")
-    (folder / "decoder.onnx").symlink_to(folder.parent / "elsewhere.onnx")
-
-
-def changed(file: Path) -> None:
-    content = file.read_bytes()
-    write(file, content[:-1] + bytes([content[-1] ^ 1]))
-
-
-DAMAGES: dict[str, Callable[[Path], None]] = {
-    "no manifest": lambda path: (path / MANIFEST).unlink(),
-    "a newer format": lambda path: edit(path, format=99),
-    "an older format": lambda path: edit(path, format=0),
-    "a format of text": lambda path: edit(path, format="one's"),
-    "a format of null": lambda path: edit(path, format=None),
-    **{
-        f"no {field}": lambda path, field=field: without(path, field)
-        for field in ("format", "config", "frame", "graphs", "classes", "palette", "engines")
-    },
-    "a graph without a file": lambda path: describe(path, lambda graph: graph.pop("file")),
-    "a file that is no text": lambda path: describe(path, lambda graph: graph.update(file=5)),
-    "a file for CPUs that is no text": lambda path: describe(
-        path, lambda graph: graph.update(cpu=5)
-    ),
-    "a path upwards": lambda path: listing(path, "../encoder.onnx"),
-    "an absolute path": lambda path: listing(path, "/etc/passwd"),
-    "the parent": lambda path: listing(path, ".."),
-    "no name": lambda path: listing(path, ""),
-    "a quoted path": lambda path: listing(path, "it's/\\x"),
-    "a link to elsewhere": linked_away,
-    "a file that is not listed": lambda path: edit(path, files={}),
-    "a missing file": lambda path: (path / "decoder.onnx").unlink(),
-    "a file cut short": lambda path: write(path / "encoder.onnx", b"onnx"),
-    "a changed file": lambda path: changed(path / "decoder.onnx"),
-    "a changed file for CPUs": lambda path: changed(path / "decoder.cpu.onnx"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_bundle_meets_the_sentence_that_python_has_for_it(damage, segment, copy):
-    DAMAGES[damage](copy)
-    with pytest.raises(MrcfaError) as error:
-        Stream(copy, "onnxruntime:cpu")
-    done = segment(copy)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.decode() == f"mrcfa-segment: {error.value}\n"
-
-
 def test_a_graph_that_is_no_graph_is_named(segment, copy):
     graphs = json.loads((copy / MANIFEST).read_text())["graphs"]
     graphs["fp32"]["encoder"]["file"] = "weights.safetensors"
@@ -484,83 +316,6 @@ def test_colours_are_the_palettes(segment, bundle, clip):
     done = segment(bundle("b0"), "--as", "color", "--threads", 2, frames=frames)
     painted = np.frombuffer(done.stdout, np.uint8).reshape(96, 160, 3)
     assert np.array_equal(painted, stream.palette[stream(frames[0])])
-
-
-def small_manifest(bundle: Path) -> dict[str, Any]:
-    """All that the reader looks at and little of each, so that 100,000 of them are read in time."""
-    content = json.loads((bundle / MANIFEST).read_text())
-    kept = {name: content[name] for name in ("format", "config", "frame", "output", "weights")}
-    graphs = content["graphs"]["fp32"]
-    for part in graphs.values():
-        for end in ("inputs", "outputs"):
-            wanted = ("image", "entry", "memory", "mask")
-            part[end] = [spec for spec in part[end] if spec["name"] in wanted]
-        part.update(wide=[], file="file", cpu="file")
-    engine = {
-        "flavour": "rtx",
-        "tensorrt": "1.7",
-        "compute_capabilities": [75],
-        "precision": "fp16",
-        "plugin": "p",
-        "encoder": "file",
-        "decoder": "file",
-        "version_compatible": False,
-    }
-    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of no bytes
-    return {
-        **kept,
-        "graphs": {"fp32": graphs},
-        "classes": content["classes"][:2],
-        "palette": content["palette"][:2],
-        "files": {"file": {"sha256": digest, "bytes": 0}},
-        "engines": [engine],
-    }
-
-
-WRONG = (
-    None, True, 0, -1, 2, 0.5, 1e308, 2**32 + 1, 2**64 - 1, -(2**63), 10**30, "", "..", "../file",
-    "/etc/passwd", "a\0b", "\n\x1b[31m'\"", "x" * 5000, [], {}, [[]], [1, 2, 3], [-5, 7], {"": {}},
-    {"..": {"sha256": "", "bytes": 0}},
-)  # fmt: skip
-
-
-def each_field_wrong(content: Any, whole: Callable[[Any], Any]) -> list[Any]:
-    """The whole document with each of its values replaced by each wrong one, and each left out."""
-    made = [whole(wrong) for wrong in WRONG]
-    if not isinstance(content, dict | list):
-        return made
-    for key in content if isinstance(content, dict) else range(len(content)):
-        rest = content.copy()
-        value = rest.pop(key)
-        made.append(whole(rest))
-
-        def around(inner: Any, key: Any = key) -> Any:
-            changed = content.copy()
-            changed[key] = inner
-            return whole(changed)
-
-        made += each_field_wrong(value, around)
-    return made
-
-
-def test_the_manifests_reader_survives_100000_broken_manifests(build, bundle, tmp_path):
-    (tmp_path / "file").touch()
-    valid = small_manifest(bundle("b0"))
-    text = json.dumps(valid, separators=(",", ":"))
-    deep = "[" * 100_000 + "]" * 100_000
-    lines = [text, *(json.dumps(wrong) for wrong in each_field_wrong(valid, lambda whole: whole))]
-    lines += [deep, deep[:100_000], text[:-1] + f', "deep": {deep}, "more": 1}}', '{"a":' * 50_000]
-    command = [str(build / "mrcfa-fuzz"), str(tmp_path), str(FUZZED // 2)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    running = [subprocess.Popen([*command, seed], text=True, **pipes) for seed in "01"]
-    total = 0
-    for process in running:
-        said, complaints = process.communicate("\n".join(lines) + "\n")
-        assert process.returncode == 0, complaints
-        read, refused = (int(word) for word in said.split() if word.isdigit())
-        assert refused > read > 100
-        total += read + refused
-    assert total >= FUZZED
 
 
 CUDA = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))

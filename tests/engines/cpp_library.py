@@ -1,0 +1,82 @@
+"""How the tests build the C++ library, run it and damage bundles for it.
+
+Everything is built with AddressSanitizer and UBSan, with the ONNX Runtime library of the Python
+wheel and headers of the system or of the folder that `engines/cpp/fetch-headers build/headers`
+fills.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mrcfa.bundle import MANIFEST
+
+REPOSITORY = Path(__file__).parents[2]
+CPP = REPOSITORY / "engines" / "cpp"
+HEADERS = REPOSITORY / "build" / "headers" / "usr" / "include"
+SANITIZERS = ["-O1", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+WARNINGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+
+Once = Callable[[str, Callable[[Path], object]], Path]
+Segment = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def include_of(header: str) -> Path:
+    """The folder of a header, as the compiler would find it; a missing one skips the test."""
+    for folder in (HEADERS, Path("/usr/include"), Path("/usr/local/include")):
+        for place in (folder, folder / "onnxruntime", folder / "onnxruntime/core/session"):
+            if (place / header).is_file():
+                return place
+    what = "ONNX Runtime" if header.startswith("onnxruntime") else header.partition("/")[0]
+    pytest.skip(f"C++: not run (no {what} headers)")
+
+
+def run(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def compiled(target: Path, *words: Any) -> Path:
+    run("c++", *WARNINGS, *SANITIZERS, "-I", CPP / "include", "-o", target, *words, "-pthread")
+    return target
+
+
+def runner_of(program: Path) -> Segment:
+    """`segment(bundle, "--raw", "160x96", frames=array)`; a sanitizer's word fails the test."""
+
+    def segment(*words: Any, frames: np.ndarray | bytes = b"", **environment: str) -> Any:
+        data = frames if isinstance(frames, bytes) else frames.tobytes()
+        command = [str(word) for word in (program, *words)]
+        done = subprocess.run(
+            command, input=data, capture_output=True, env={**os.environ, **environment}
+        )
+        said = done.stderr.decode()
+        assert "Sanitizer" not in said, said
+        assert "runtime error" not in said, said
+        return done
+
+    return segment
+
+
+def linked(path: Path, target: Path) -> Path:
+    return Path(shutil.copytree(path, target, copy_function=os.link))
+
+
+def write(file: Path, content: str | bytes) -> None:
+    """Into a new file, for the old one is shared with the bundle that it was linked from."""
+    file.unlink()
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def edit(path: Path, **changes: Any) -> None:
+    content = json.loads((path / MANIFEST).read_text())
+    write(path / MANIFEST, json.dumps({**content, **changes}))

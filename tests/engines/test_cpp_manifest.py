@@ -1,0 +1,160 @@
+"""Damaged bundles in C++: Python's sentences, and no manifest that breaks the reader."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cpp_library import edit, write
+
+from mrcfa import Stream
+from mrcfa.bundle import MANIFEST
+from mrcfa.errors import MrcfaError
+
+FUZZED = 100_000
+
+
+def listing(folder: Path, name: str) -> None:
+    """The manifest lists a file of that name."""
+    files = json.loads((folder / MANIFEST).read_text())["files"]
+    edit(folder, files={**files, name: {"sha256": "0" * 64, "bytes": 1}})
+
+
+def without(folder: Path, field: str) -> None:
+    content = json.loads((folder / MANIFEST).read_text())
+    del content[field]
+    write(folder / MANIFEST, json.dumps(content))
+
+
+def describe(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    graphs = json.loads((folder / MANIFEST).read_text())["graphs"]
+    change(graphs["fp32"]["decoder"])
+    edit(folder, graphs=graphs)
+
+
+def linked_away(folder: Path) -> None:
+    (folder / "decoder.onnx").rename(folder.parent / "elsewhere.onnx")
+    (folder / "decoder.onnx").symlink_to(folder.parent / "elsewhere.onnx")
+
+
+def changed(file: Path) -> None:
+    content = file.read_bytes()
+    write(file, content[:-1] + bytes([content[-1] ^ 1]))
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "no manifest": lambda path: (path / MANIFEST).unlink(),
+    "a newer format": lambda path: edit(path, format=99),
+    "an older format": lambda path: edit(path, format=0),
+    "a format of text": lambda path: edit(path, format="one's"),
+    "a format of null": lambda path: edit(path, format=None),
+    **{
+        f"no {field}": lambda path, field=field: without(path, field)
+        for field in ("format", "config", "frame", "graphs", "classes", "palette", "engines")
+    },
+    "a graph without a file": lambda path: describe(path, lambda graph: graph.pop("file")),
+    "a file that is no text": lambda path: describe(path, lambda graph: graph.update(file=5)),
+    "a file for CPUs that is no text": lambda path: describe(
+        path, lambda graph: graph.update(cpu=5)
+    ),
+    "a path upwards": lambda path: listing(path, "../encoder.onnx"),
+    "an absolute path": lambda path: listing(path, "/etc/passwd"),
+    "the parent": lambda path: listing(path, ".."),
+    "no name": lambda path: listing(path, ""),
+    "a quoted path": lambda path: listing(path, "it's/\\x"),
+    "a link to elsewhere": linked_away,
+    "a file that is not listed": lambda path: edit(path, files={}),
+    "a missing file": lambda path: (path / "decoder.onnx").unlink(),
+    "a file cut short": lambda path: write(path / "encoder.onnx", b"onnx"),
+    "a changed file": lambda path: changed(path / "decoder.onnx"),
+    "a changed file for CPUs": lambda path: changed(path / "decoder.cpu.onnx"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_bundle_meets_the_sentence_that_python_has_for_it(damage, segment, copy):
+    DAMAGES[damage](copy)
+    with pytest.raises(MrcfaError) as error:
+        Stream(copy, "onnxruntime:cpu")
+    done = segment(copy)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == f"mrcfa-segment: {error.value}\n"
+
+
+def small_manifest(bundle: Path) -> dict[str, Any]:
+    """All that the reader looks at and little of each, so that 100,000 of them are read in time."""
+    content = json.loads((bundle / MANIFEST).read_text())
+    kept = {name: content[name] for name in ("format", "config", "frame", "output", "weights")}
+    graphs = content["graphs"]["fp32"]
+    for part in graphs.values():
+        for end in ("inputs", "outputs"):
+            wanted = ("image", "entry", "memory", "mask")
+            part[end] = [spec for spec in part[end] if spec["name"] in wanted]
+        part.update(wide=[], file="file", cpu="file")
+    engine = {
+        "flavour": "rtx",
+        "tensorrt": "1.7",
+        "compute_capabilities": [75],
+        "precision": "fp16",
+        "plugin": "p",
+        "encoder": "file",
+        "decoder": "file",
+        "version_compatible": False,
+    }
+    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of no bytes
+    return {
+        **kept,
+        "graphs": {"fp32": graphs},
+        "classes": content["classes"][:2],
+        "palette": content["palette"][:2],
+        "files": {"file": {"sha256": digest, "bytes": 0}},
+        "engines": [engine],
+    }
+
+
+WRONG = (
+    None, True, 0, -1, 2, 0.5, 1e308, 2**32 + 1, 2**64 - 1, -(2**63), 10**30, "", "..", "../file",
+    "/etc/passwd", "a\0b", "\n\x1b[31m'\"", "x" * 5000, [], {}, [[]], [1, 2, 3], [-5, 7], {"": {}},
+    {"..": {"sha256": "", "bytes": 0}},
+)  # fmt: skip
+
+
+def each_field_wrong(content: Any, whole: Callable[[Any], Any]) -> list[Any]:
+    """The whole document with each of its values replaced by each wrong one, and each left out."""
+    made = [whole(wrong) for wrong in WRONG]
+    if not isinstance(content, dict | list):
+        return made
+    for key in content if isinstance(content, dict) else range(len(content)):
+        rest = content.copy()
+        value = rest.pop(key)
+        made.append(whole(rest))
+
+        def around(inner: Any, key: Any = key) -> Any:
+            changed = content.copy()
+            changed[key] = inner
+            return whole(changed)
+
+        made += each_field_wrong(value, around)
+    return made
+
+
+def test_the_manifests_reader_survives_100000_broken_manifests(build, bundle, tmp_path):
+    (tmp_path / "file").touch()
+    valid = small_manifest(bundle("b0"))
+    text = json.dumps(valid, separators=(",", ":"))
+    deep = "[" * 100_000 + "]" * 100_000
+    lines = [text, *(json.dumps(wrong) for wrong in each_field_wrong(valid, lambda whole: whole))]
+    lines += [deep, deep[:100_000], text[:-1] + f', "deep": {deep}, "more": 1}}', '{"a":' * 50_000]
+    command = [str(build / "mrcfa-fuzz"), str(tmp_path), str(FUZZED // 2)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = [subprocess.Popen([*command, seed], text=True, **pipes) for seed in "01"]
+    total = 0
+    for process in running:
+        said, complaints = process.communicate("\n".join(lines) + "\n")
+        assert process.returncode == 0, complaints
+        read, refused = (int(word) for word in said.split() if word.isdigit())
+        assert refused > read > 100
+        total += read + refused
+    assert total >= FUZZED
