@@ -4,33 +4,24 @@ import hashlib
 import os
 from pathlib import Path
 
-import onnxruntime as ort
-
 import mrcfa
-from mrcfa.backends import Arrays, Backend, Image, Unfit
-from mrcfa.backends.onnxruntime import PROVIDERS
+from mrcfa.backends import Arrays, Backend, Image
+from mrcfa.backends.onnxruntime import open_session
 from mrcfa.bundle import WEIGHTS, Bundle
-from mrcfa.errors import MrcfaError
 from mrcfa.extras import load
 
 
 class Peer(Backend):
-    """One graph without state. It answers a question of speed alone: its masks are its own."""
+    """One graph without state, with the stream's own settings of ONNX Runtime.
+
+    It answers a question of speed alone: its masks are its own.
+    """
 
     def __init__(self, bundle: Bundle, provider: str, precision: str, threads: int) -> None:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
         path = peer_file(bundle, precision)
         if not path.is_file():
             load("benchmarks.segformer").write_segformer(bundle, precision, path)
-        wanted = PROVIDERS[provider]
-        try:
-            self._session = ort.InferenceSession(str(path), options, providers=[wanted])
-        except Exception as error:  # ONNX Runtime raises a family of unrelated types
-            raise MrcfaError(f"ONNX Runtime cannot load {path}: {error}") from None
-        if self._session.get_providers()[0] != wanted:
-            raise Unfit(f"ONNX Runtime cannot use its {wanted} here")
+        self._session = open_session(path, provider, threads)
         self._output = bundle.manifest.output
         self.name = f"{peer_name(bundle)} in onnxruntime ({provider.upper()}, {precision})"
 

@@ -1,5 +1,6 @@
 """The bundle's ONNX graphs in ONNX Runtime: CPU, or CUDA and TensorRT where they really load."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,25 +69,31 @@ class OnnxRuntimeBackend(Backend):
         return "cuda" if PROVIDERS["cuda"] in ort.get_available_providers() else "cpu"
 
     def _session(self, precision: str, part: str, provider: str) -> Any:
-        """A session on the provider asked for; ONNX Runtime itself falls back silently."""
         graph = self._bundle.graph(precision, part)
         path = self._bundle.file(graph.file)  # checked in any case: a bundle is whole or refused
         if graph.cpu is not None and provider == "cpu":
             path = self._bundle.file(graph.cpu)
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.log_severity_level = 3
-        options.enable_mem_pattern = False  # patterns hold 200 MB more and win no time
-        # Work in smaller blocks: a core that others slow down does not hold up the rest.
-        options.add_session_config_entry("session.dynamic_block_base", "4")
-        wanted = [PROVIDERS[provider]]
-        try:
-            session = ort.InferenceSession(str(path), options, providers=wanted)
-        except Exception as error:  # ONNX Runtime raises a family of unrelated types
-            raise MrcfaError(f"ONNX Runtime cannot load {path}: {error}") from None
-        if session.get_providers()[0] != wanted[0]:
-            raise Unfit(
-                f"ONNX Runtime cannot use its {wanted[0]} here; choose onnxruntime:cpu, "
-                'or install: pip install "mrcfa[gpu]"'
-            )
-        return session
+        return open_session(path, provider, self._threads)
+
+
+def open_session(path: Path, provider: str, threads: int) -> Any:
+    """A session on the provider asked for; ONNX Runtime itself falls back silently."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    options.enable_mem_pattern = False  # patterns hold 200 MB more and win no time
+    # Work in smaller blocks: a core that others slow down does not hold up the rest.
+    options.add_session_config_entry("session.dynamic_block_base", "4")
+    # Threads that wait for more work after a run would take the cores from the next session's.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    wanted = PROVIDERS[provider]
+    try:
+        session = ort.InferenceSession(str(path), options, providers=[wanted])
+    except Exception as error:  # ONNX Runtime raises a family of unrelated types
+        raise MrcfaError(f"ONNX Runtime cannot load {path}: {error}") from None
+    if session.get_providers()[0] != wanted:
+        raise Unfit(
+            f"ONNX Runtime cannot use its {wanted} here; choose onnxruntime:cpu, "
+            'or install: pip install "mrcfa[gpu]"'
+        )
+    return session

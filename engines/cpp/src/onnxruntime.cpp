@@ -101,6 +101,8 @@ Owned<OrtSessionOptions> session_options(const Api& api, const Options& options,
   api.check(api->DisableMemPattern(made.get()));  // patterns hold 200 MB more and win no time
   // Work in smaller blocks: a core that others slow down does not hold up the rest.
   api.check(api->AddSessionConfigEntry(made.get(), "session.dynamic_block_base", "4"));
+  // Threads that wait for more work after a run would take the cores from the next session's.
+  api.check(api->AddSessionConfigEntry(made.get(), "session.force_spinning_stop", "1"));
   if (cuda) {
     add_cuda(api, *made, options);
   }
