@@ -8,14 +8,15 @@ from pathlib import Path
 
 from benchmarks.clip import Images, benchmark_clip, looped
 from benchmarks.contenders import Contender, Role, contenders, reference
-from benchmarks.environment import environment
+from benchmarks.environment import environment, gpu_clocks
 from benchmarks.footprint import footprint
 from benchmarks.parity import Comparison, Mask, drift, drift_checks, expected, marks, mask_of
 from benchmarks.result import PICTURED, Outcome, Request, Result, Row
 from benchmarks.speed import Stopwatch
-from mrcfa.backends import Arrays
+from mrcfa.backends import Arrays, Unfit
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
+from mrcfa.extras import MissingExtra
 from mrcfa.machine import usable_cores
 
 Show = Callable[[str, float], None]
@@ -38,15 +39,17 @@ def bench(path: Path, request: Request, show: Show = lambda name, share: None) -
     stops = marks(max(bundle.config.references), request.drift) if judge.running else []
     pictured = [request.warmup + i * request.frames // PICTURED for i in range(PICTURED)]
     race(running, judge, clip, request, pictured, show)
+    machine |= gpu_clocks()  # now, while it is awake
+    if stops and judge.running:
+        with judge.stopping(f"on the way to frame {stops[0]}"):
+            wanted = expected(judge.backend, clip, max(bundle.config.references))
+            for lane in followed:
+                lane.follow(wanted, clip, stops, show)
     if not judge.running:
         for lane in lanes:
             lane.judged = False
         if judge.outcome is Outcome.STOPPED and judge not in lanes:
             lanes.append(judge)
-    elif stops:
-        wanted = expected(judge.backend, clip, max(bundle.config.references))
-        for lane in followed:
-            lane.follow(wanted, clip, stops, show)
     rows = []
     for number, lane in enumerate(lanes, start=1):
         rows.append(lane.row(request))
@@ -88,6 +91,8 @@ def race(
             if number in pictured:
                 lane.masks[number] = mask_of(outputs)
         show("speed and parity", (number + 1) / rounds)
+    for lane in lanes:
+        lane.raced = lane.running
 
 
 class Lane:
@@ -100,11 +105,14 @@ class Lane:
         self.judged = False
         self.masks: dict[int, Mask] = {}
         self._drift: dict[int, float] = {}
+        self.raced = False
         try:
             self.backend = contender.open()
             self.watch = Stopwatch(self.backend)
-        except Exception as error:  # a runtime that is broken, besides one that is missing
+        except (MissingExtra, Unfit) as error:
             self.outcome, self.reason = Outcome.NOT_RUN, _sentence(error)
+        except Exception as error:  # nothing is lacking, so something is broken
+            self.outcome, self.reason = Outcome.STOPPED, f"at the start: {_sentence(error)}"
 
     @property
     def running(self) -> bool:
@@ -129,20 +137,27 @@ class Lane:
 
     def row(self, request: Request) -> Row:
         """All that was found out. The footprint is taken now, in a process of its own."""
-        if not self.running:
-            return Row(self.contender, self.outcome, self.reason)
+        row = Row(self.contender, self.outcome, self.reason)
+        if not self.raced:
+            return row
         checks = list(self.comparison.checks) if self.judged else []
-        if len(self._drift) > 1:
+        if self._drift:
             output = self._bundle.manifest.output
             checks += drift_checks(self._drift, self.contender.precision, output)
-        return Row(
-            self.contender,
+        row = replace(
+            row,
             speed=self.watch.speed(request.warmup, self.contender.in_parts),
             checks=tuple(checks),
             drift=self._drift,
-            footprint=footprint(self._bundle.path, self.contender.name, request.threads),
             masks=self.masks,
         )
+        if not self.running:
+            return row
+        try:
+            taken = footprint(self._bundle.path, self.contender.name, request.threads)
+            return replace(row, footprint=taken)
+        except MrcfaError as error:
+            return replace(row, reason=f"memory and start-up were not measured: {error}")
 
 
 def _sentence(error: Exception) -> str:

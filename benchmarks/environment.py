@@ -8,8 +8,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import mrcfa
-from mrcfa.machine import findings
+from mrcfa.machine import findings, first_gpu_bus
 
+DEVFREQ = Path("/sys/class/devfreq")
+"""Where a Jetson's kernel tells the clocks that `nvidia-smi` does not know there."""
 _GPU_FIELDS = {
     "name": "name",
     "driver": "driver_version",
@@ -28,7 +30,6 @@ def environment(threads: int) -> dict[str, str]:
         "threads": str(threads),
     }
     found |= {each.name: each.found for each in findings() if each.found}
-    found |= {f"GPU {field}": value for field, value in gpu_settings().items()}
     if board := jetson_board():
         found["board"] = board
     if mode := _answer("nvpmodel", "-q"):
@@ -40,9 +41,15 @@ def environment(threads: int) -> dict[str, str]:
     return found
 
 
-def gpu_settings() -> dict[str, str]:
-    """Clocks and limits of the first GPU, as the driver's own tool tells them."""
-    return _ask_gpu(_GPU_FIELDS)
+def gpu_clocks() -> dict[str, str]:
+    """Name, clocks and limits of the first GPU. Ask while it works: an idle one clocks down."""
+    found = {f"GPU {field}": value for field, value in _ask_gpu(_GPU_FIELDS).items()}
+    for device in sorted(DEVFREQ.glob("*gpu*")):
+        for what, file in (("clock", "cur_freq"), ("highest clock", "max_freq")):
+            if (device / file).is_file():
+                hertz = int((device / file).read_text())
+                found[f"{device.name} {what}"] = f"{hertz / 1e6:.0f} MHz"
+    return found
 
 
 def device_memory_used() -> int | None:
@@ -60,7 +67,8 @@ def jetson_board() -> str | None:
 
 def _ask_gpu(fields: dict[str, str]) -> dict[str, str]:
     query = f"--query-gpu={','.join(fields.values())}"
-    lines = _answer("nvidia-smi", query, "--format=csv,noheader", "--id=0").splitlines()
+    which = f"--id={first_gpu_bus() or 0}"
+    lines = _answer("nvidia-smi", query, "--format=csv,noheader", which).splitlines()
     values = [value.strip() for value in lines[0].split(",")] if lines else []
     return dict(zip(fields, values, strict=False))
 

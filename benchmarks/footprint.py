@@ -17,6 +17,8 @@ import sys  # noqa: E402
 from dataclasses import asdict, dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
 
+from mrcfa.errors import MrcfaError  # noqa: E402
+
 FRAMES = 3
 """Enough for buffers to reach their size."""
 TIMEOUT_S = 600
@@ -34,16 +36,18 @@ class Footprint:
     """What the GPU's memory in use grew by; None without a GPU."""
 
 
-def footprint(bundle: Path, contender: str, threads: int) -> Footprint | None:
-    """None if the process fails."""
+def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
     command = [sys.executable, "-m", "benchmarks.footprint", str(bundle), contender, str(threads)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, env=os.environ | ALONE
         )
-    except subprocess.TimeoutExpired:
-        return None
-    return Footprint(**json.loads(done.stdout)) if done.returncode == 0 else None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MrcfaError(str(error)) from None
+    if done.returncode:
+        said = done.stderr.strip() or f"its process ended with {done.returncode}"
+        raise MrcfaError(said.splitlines()[-1])
+    return Footprint(**json.loads(done.stdout.splitlines()[-1]))  # libraries may print before it
 
 
 def measure(bundle: Path, contender: str, threads: int) -> Footprint:
@@ -55,12 +59,14 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
 
     opened = Bundle.open(bundle)
     chosen = next(row for row in contenders(opened, CHOICES, threads) if row.name == contender)
+    asked = perf_counter()
     before = device_memory_used() if chosen.device == "cuda" else None
+    waited = perf_counter() - asked
     noise = np.random.default_rng(0)  # a mask costs more the more its classes are mixed
     image = noise.integers(256, size=(*opened.manifest.frame, 3), dtype=np.uint8)
     backend = chosen.open()
     _, state = backend.step(image, backend.start())
-    start_s = perf_counter() - _BEGAN
+    start_s = perf_counter() - _BEGAN - waited
     for _ in range(FRAMES - 1):
         _, state = backend.step(image, state)
     after = device_memory_used() if chosen.device == "cuda" else None

@@ -44,7 +44,7 @@ _PACKAGES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("cuda", ("cuda-python", "cuda-bindings"), "running TensorRT engines"),
     ("av", ("av",), "reading and writing video"),
     ("PIL", ("pillow",), "images and frames of any size"),
-    ("matplotlib", ("matplotlib",), "plots of the benchmark report"),
+    ("matplotlib", ("matplotlib",), "the report of mrcfa bench"),
 )
 
 
@@ -100,6 +100,15 @@ def gpus() -> list[Gpu]:
             capability.append(value.value)
         cards.append(Gpu(name.value.decode(), 10 * capability[0] + capability[1]))
     return cards
+
+
+def first_gpu_bus() -> str | None:
+    """Where CUDA's first device sits, such as `0000:3B:00.0`; other tools count differently."""
+    cuda = _libcuda()
+    device, bus = ctypes.c_int(), ctypes.create_string_buffer(16)
+    if cuda is None or cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0):
+        return None
+    return None if cuda.cuDeviceGetPCIBusId(bus, len(bus), device) else bus.value.decode()
 
 
 def cuda_driver() -> str | None:

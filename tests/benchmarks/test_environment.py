@@ -1,6 +1,7 @@
 import pytest
 
-from benchmarks.environment import device_memory_used, environment
+import benchmarks.environment
+from benchmarks.environment import device_memory_used, environment, gpu_clocks
 
 SMI = """#!/bin/sh
 case "$1" in
@@ -38,7 +39,7 @@ def test_processor_threads_and_versions_are_recorded():
 
 def test_clocks_power_and_driver_of_a_gpu_are_recorded(tool):
     tool("nvidia-smi", SMI)
-    found = environment(threads=1)
+    found = gpu_clocks()
     assert found["GPU name"] == "Quadro RTX 6000"
     assert found["GPU driver"] == "580.65.06"
     assert found["GPU SM clock"] == "1770 MHz"
@@ -54,4 +55,21 @@ def test_a_jetsons_power_mode_is_recorded(tool):
 def test_a_driver_tool_that_fails_is_as_none(tool):
     tool("nvidia-smi", "#!/bin/sh\necho 'no devices were found'\nexit 6\n")
     assert device_memory_used() is None
-    assert "GPU name" not in environment(threads=1)
+    assert gpu_clocks() == {}
+
+
+def test_the_tool_is_asked_about_the_gpu_that_cuda_calls_its_first(tool, monkeypatch):
+    tool("nvidia-smi", '#!/bin/sh\nfor word; do :; done\necho "$word"\n')
+    monkeypatch.setattr(benchmarks.environment, "first_gpu_bus", lambda: "0000:3B:00.0")
+    assert gpu_clocks()["GPU name"] == "--id=0000:3B:00.0"
+
+
+def test_a_jetsons_clocks_are_the_kernels(tmp_path, monkeypatch):
+    (tmp_path / "17000000.gpu").mkdir()
+    (tmp_path / "17000000.gpu" / "cur_freq").write_text("612000000\n")
+    (tmp_path / "17000000.gpu" / "max_freq").write_text("1020000000\n")
+    monkeypatch.setattr(benchmarks.environment, "DEVFREQ", tmp_path)
+    assert gpu_clocks() == {
+        "17000000.gpu clock": "612 MHz",
+        "17000000.gpu highest clock": "1020 MHz",
+    }
