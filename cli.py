@@ -128,7 +128,7 @@ def export(
         for check in checks:
             typer.echo(
                 f"{name} {check['name']}: {check['value']:.3g} "
-                f"({check['operator']} {check['threshold']:g})"
+                f"({check['operator']} {check['threshold']:.3g})"
             )
     typer.echo(f"wrote {path}")
 
@@ -359,8 +359,9 @@ def bench(
     from rich.console import Console
 
     from benchmarks.bench import bench as measure
-    from benchmarks.result import Request, write_json
+    from benchmarks.result import Request, Result
     from benchmarks.table import WIDTH, boundary, notes, rich_table
+    from mrcfa.sinks import check_writable, replaced
 
     if peer not in ("segformer", "none"):
         raise MrcfaError(f"unknown peer {peer!r}; choose segformer or none")
@@ -373,25 +374,29 @@ def bench(
         threads=threads,
         peer=peer == "segformer",
     )
+    if json_file == report:
+        raise MrcfaError(f"--json and --report both name {report}; give them different names")
+    texts: dict[Path, Callable[[Result], str]] = {}
+    if json_file is not None:
+        texts[json_file] = Result.to_json_lines
     try:
-        write_report = load("benchmarks.report").write_report
+        texts[report] = load("benchmarks.report").report
     except MissingExtra as error:
         typer.echo(f"mrcfa: no report will be written: {error}", err=True)
-        write_report = None
+    for place in texts:
+        check_writable(place)
     path = _benched(bundle, size)
     with filling() as show:
         result = measure(path, request, show)
+    for place, text in texts.items():  # first: whoever quits a pager keeps the files
+        with replaced(place) as part:
+            part.write_text(text(result), encoding="utf-8")
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH
     console.print(rich_table(result))
-    typer.echo("\n".join([*notes(result), boundary(result), result.headline]))
-    if json_file is not None:
-        write_json(result, json_file)
-        typer.echo(f"wrote {json_file}")
-    if write_report is not None:
-        write_report(result, report)
-        typer.echo(f"wrote {report}")
+    wrote = [f"wrote {place}" for place in texts]
+    typer.echo("\n".join([*notes(result), boundary(result), result.headline, *wrote]))
     raise typer.Exit(0 if result.passed else 1)
 
 

@@ -59,7 +59,7 @@ class Ceiling:
 
     gpu: GpuModel
     fps: float
-    """If all intermediate results stayed on the chip: nothing is faster than this."""
+    """If all intermediate results stayed on the chip."""
     unfused_fps: float
     """If each operator read and wrote memory on its own: what fusing starts from."""
 

@@ -28,7 +28,7 @@ from mrcfa.metrics import (
     pooled_consistency,
 )
 from mrcfa.segment import Segmenter, ahead, behind
-from mrcfa.sinks import refusals_told, replaced
+from mrcfa.sinks import replaced
 from mrcfa.sources import read_image
 from mrcfa.stream import Stream
 
@@ -255,7 +255,7 @@ def _fingerprint(clip: Clip) -> str:
 def _save(scores: VideoScores, path: Path) -> None:
     arrays: dict[str, Any] = {"frames": scores.frames, "counts": scores.counts}
     arrays |= {str(length): values for length, values in scores.windows.items()}
-    with refusals_told(str(path)), replaced(path) as part, part.open("wb") as file:
+    with replaced(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
 

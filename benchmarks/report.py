@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from string import Template
 
 import numpy as np
@@ -23,15 +22,9 @@ from benchmarks.result import Outcome, Result
 from benchmarks.strip import difference_picture, frame_picture, mask_picture
 from benchmarks.table import COLUMNS, NOTHING, boundary, cells, notes
 from mrcfa.bundle import Cost
-from mrcfa.sinks import refusals_told, replaced
 
 _SIGNS = {"<=": "≤", ">=": "≥"}
 _LOOKS = {"passed": "passed", "FAILED": "failed", "stopped": "failed", NOTHING: "nothing"}
-
-
-def write_report(result: Result, path: Path) -> None:
-    with refusals_told(str(path)), replaced(path) as part:
-        part.write_text(report(result), encoding="utf-8")
 
 
 def report(result: Result) -> str:
@@ -169,68 +162,73 @@ def _strip(result: Result) -> str:
 
 def _cost(result: Result) -> str:
     costs, graphs = result.bundle.manifest.cost, result.bundle.manifest.graphs
-    precision = "fp16" if "fp16" in graphs else next(iter(graphs))
-    gpu = _here(result) or GPUS[0]
-    rows = [_cost_row(cost, gpu) for cost in costs]
-    rows.append(_total_row(costs, gpu))
-    bounds = ceilings(result.bundle)
-    parts = [
-        f'<p class="note">Read off the {precision} graphs: multiply-adds of convolutions and '
-        "matrix products, and what every operator reads and writes. Times are the roofline of "
-        f"{escape(gpu.name)} in FP16, no measurements.</p>",
-        _table(
-            ("stage", "G multiply-adds", "MB moved", "FLOP/byte", "ms at best", "bound by"), rows
-        ),
-    ]
-    if bounds:
-        columns = ("GPU", "TFLOP/s", "GB/s", "FPS, nothing fused", "FPS, ceiling")
-        rows = [
-            [
-                each.gpu.name,
-                f"{each.gpu.tflops:g}",
-                f"{each.gpu.gb_per_s:g}",
-                f"{each.unfused_fps:.0f}",
-                f"{each.fps:.0f}",
-            ]
-            for each in bounds
-        ]
-        parts.append(
-            "<h3>What GPUs could do at best</h3>"
-            f'<div class="pair"><div>{_table(columns, rows)}'
-            '<p class="note">Bounds from published peaks, not measurements. “Nothing fused”: every '
-            "operator reads and writes memory. “Ceiling”: only weights, frames and state do. "
-            f"The paper reports {PAPER_FPS} FPS for MiT-B1 at 480×853 on a {PAPER_GPU}.</p></div>"
-            f"{_roofline(costs, gpu)}</div>"
+    counted = ("stage", "G multiply-adds", "MB moved", "FLOP/byte")
+    figures = [[_stage(cost), *_figures(cost)] for cost in costs]
+    figures.append(["total", *_figures(totals(costs))])
+    what = (
+        "multiply-adds of convolutions and matrix products, and what every operator reads and "
+        "writes"
+    )
+    if "fp16" not in graphs:
+        return (
+            f'<p class="note">Read off the {next(iter(graphs))} graphs: {what}. Bounds are known '
+            f"of FP16, which this bundle has no graphs of.</p>{_table(counted, figures)}"
         )
-    return "".join(parts)
+    gpu = _here(result) or GPUS[0]
+    seconds = [gpu.seconds(cost.multiply_adds, cost.bytes_moved) for cost in costs]
+    times = [*seconds, sum(seconds)]  # stages follow each other
+    sides = [*map(gpu.bound, costs), NOTHING]
+    rows = [
+        [*row, f"{each * 1e3:.3f}", side]
+        for row, each, side in zip(figures, times, sides, strict=True)
+    ]
+    return (
+        f'<p class="note">Read off the fp16 graphs: {what}. Times are the roofline of '
+        f"{escape(gpu.name)} in FP16 if nothing were fused, no measurements.</p>"
+        f"{_table((*counted, 'ms, nothing fused', 'bound by'), rows)}"
+        "<h3>What GPUs could do at best</h3>"
+        f'<div class="pair"><div>{_ceilings(result)}</div>{_roofline(costs, gpu)}</div>'
+    )
+
+
+def _ceilings(result: Result) -> str:
+    columns = ("GPU", "TFLOP/s", "GB/s", "FPS, nothing fused", "FPS, ceiling")
+    rows = [
+        [
+            each.gpu.name,
+            f"{each.gpu.tflops:g}",
+            f"{each.gpu.gb_per_s:g}",
+            f"{each.unfused_fps:.0f}",
+            f"{each.fps:.0f}",
+        ]
+        for each in ceilings(result.bundle)
+    ]
+    return (
+        f"{_table(columns, rows)}"
+        '<p class="note">Bounds from published peaks, not measurements. “Nothing fused”: every '
+        "operator reads and writes memory. “Ceiling”: only weights, frames and state do. "
+        f"The paper reports {PAPER_FPS} FPS for MiT-B1 at 480×853 on a {PAPER_GPU}.</p>"
+    )
 
 
 def _roofline(costs: Sequence[Cost], gpu: GpuModel) -> str:
     return _figure(
         f"Roofline of {gpu.name}",
         roofline(costs, gpu),
-        "A bound, no measurement: each dot is a stage, as high as the roof lets it be.",
+        "A bound, no measurement: each dot is a stage with nothing fused, as high as the roof "
+        "lets it be.",
     )
 
 
-def _cost_row(cost: Cost, gpu: GpuModel) -> list[str]:
-    seconds = gpu.seconds(cost.multiply_adds, cost.bytes_moved)
-    name = f"{cost.graph}: {cost.stage.removeprefix(f'{cost.graph}/')}"
-    return [name, *_figures(cost, seconds), gpu.bound(cost)]
+def _stage(cost: Cost) -> str:
+    return f"{cost.graph}: {cost.stage.removeprefix(f'{cost.graph}/')}"
 
 
-def _total_row(costs: Sequence[Cost], gpu: GpuModel) -> list[str]:
-    """Stages follow each other, so their times add up."""
-    seconds = sum(gpu.seconds(cost.multiply_adds, cost.bytes_moved) for cost in costs)
-    return ["total", *_figures(totals(costs), seconds), NOTHING]
-
-
-def _figures(cost: Cost, seconds: float) -> list[str]:
+def _figures(cost: Cost) -> list[str]:
     return [
         f"{cost.multiply_adds / 1e9:.2f}",
         f"{cost.bytes_moved / 1e6:.1f}",
         f"{intensity(cost):.1f}",
-        f"{seconds * 1e3:.3f}",
     ]
 
 

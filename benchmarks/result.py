@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import BACKENDS, Contender, Role, check_names
+from benchmarks.cost import ceilings
 from benchmarks.footprint import Footprint
 from benchmarks.parity import MARKS, Mask
 from benchmarks.speed import Ratio, Speed, ratio
 from mrcfa.bundle import MANIFEST, Bundle, sha256
 from mrcfa.checks import Check
 from mrcfa.errors import MrcfaError, named
-from mrcfa.sinks import refusals_told, replaced
 
 PICTURED = 3
 """Frames whose masks are kept for the report."""
@@ -62,7 +62,7 @@ class Row:
     contender: Contender
     outcome: Outcome = Outcome.RAN
     reason: str = ""
-    """Why it did not run, or stopped."""
+    """Why it did not run, or stopped, or what of it could not be measured."""
     speed: Speed | None = None
     checks: tuple[Check, ...] = ()
     drift: Mapping[int, float] = field(default_factory=dict)
@@ -77,7 +77,9 @@ class Row:
     @property
     def failure(self) -> str:
         """What went wrong, in short."""
-        return self.reason or named(check.name for check in self.checks if not check.passed)
+        if self.outcome is not Outcome.RAN:
+            return self.reason
+        return named(check.name for check in self.checks if not check.passed)
 
     @property
     def verdict(self) -> str:
@@ -145,17 +147,27 @@ class Result:
         """Time as a share of the peer's on the same device."""
         return self._ratio(row, self._fellow(row, Role.PEER))
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Lines: the run, every frame of every backend, every row."""
+    def to_json_lines(self) -> str:
+        """The run, every frame of every backend, every row; costs and the bounds they set.
+
+        `passed` is null where nothing was compared.
+        """
         run = {
             "kind": "run",
             "bundle": str(self.bundle.path),
             "manifest_sha256": sha256(self.bundle.path / MANIFEST),
             "request": {**asdict(self.request), "video": str(self.request.video or "synthetic")},
             "environment": dict(self.environment),
-            "passed": self.passed,
+            "passed": self.passed if self.status else None,
         }
-        return [run, *self._frame_lines(), *(self._row_line(row) for row in self.rows)]
+        lines = [
+            run,
+            *self._frame_lines(),
+            *(self._row_line(row) for row in self.rows),
+            *({"kind": "cost", **asdict(cost)} for cost in self.bundle.manifest.cost),
+            *({"kind": "bound", **asdict(each)} for each in ceilings(self.bundle)),
+        ]
+        return "".join(json.dumps(line) + "\n" for line in lines)
 
     def _fastest(self, rows: Sequence[Row]) -> str:
         row = min(rows, key=lambda row: row.speed.percentile_ms(50) if row.speed else math.inf)
@@ -214,12 +226,6 @@ class Result:
             "drift": {str(mark): _finite(error) for mark, error in row.drift.items()},
             "footprint": asdict(row.footprint) if row.footprint else None,
         }
-
-
-def write_json(result: Result, path: Path) -> None:
-    """JSON lines: the run, every frame of every backend, every row."""
-    with refusals_told(str(path)), replaced(path) as part, part.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in result.to_json())
 
 
 def _finite(value: float) -> float | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mrcfa.extras import load
 from mrcfa.labels import VSPW
-from mrcfa.sinks import open_sink, refusals_told, replaced
+from mrcfa.sinks import open_sink, replaced
 
 RATE = Fraction(15)
 """Frames per second, as in VSPW."""
@@ -34,7 +34,7 @@ def write_sample(
     """`data/<video>/origin` and `mask`, `val.txt`, and the first video again as `street.mp4`."""
     pillow = load("PIL.Image")
     names = [f"sample_{number}" for number in range(videos)]
-    with refusals_told(str(folder)), replaced(folder, folder=True) as part:
+    with replaced(folder, folder=True) as part:
         for number, name in enumerate(names):
             for kind in ("origin", "mask"):
                 (part / "data" / name / kind).mkdir(parents=True)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.config import MEAN, STD
 from mrcfa.model import MRCFA
-from mrcfa.sinks import refusals_told, replaced
+from mrcfa.sinks import replaced
 from mrcfa.weights import load_weights
 
 OPSET = 18
@@ -53,7 +53,7 @@ def write_segformer(bundle: Bundle, precision: str, path: Path) -> None:
     manifest = bundle.manifest
     segformer = SegFormer(model, manifest.frame, manifest.output, DTYPES[precision])
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with refusals_told(str(path)), replaced(path) as part, warnings.catch_warnings():
+    with replaced(path) as part, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             segformer,

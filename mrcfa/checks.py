@@ -22,7 +22,7 @@ class Check:
 
     def __str__(self) -> str:
         verdict = "passed" if self.passed else "FAILED"
-        return f"{self.name}: {self.value:.3g} {self.operator} {self.threshold:g} {verdict}"
+        return f"{self.name}: {self.value:.3g} {self.operator} {self.threshold:.3g} {verdict}"
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "passed": self.passed}

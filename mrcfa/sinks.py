@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -52,34 +53,45 @@ def open_sink(
     Masks keep their exact values in every one of them: a PNG is indexed with the palette, and a
     video of masks is lossless.
     """
-    with refusals_told(place), _sink(place, classes, palette, rate) as write:
+    with _refusals_told(place), _sink(place, classes, palette, rate) as write:
         yield write
 
 
 @contextmanager
 def replaced(path: Path, folder: bool = False) -> Iterator[Path]:
     """A path beside `path` to write to; it takes the name when the block ends well."""
+    check_writable(path, folder)
+    part = path.parent / f".{path.name}.{os.getpid()}.partial"
+    with _refusals_told(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.mkdir() if folder else part.touch()
+        try:
+            yield part
+            if folder and path.exists():
+                path.rmdir()
+            part.replace(path)
+        finally:
+            if part.is_dir():
+                shutil.rmtree(part, ignore_errors=True)
+            else:
+                part.unlink(missing_ok=True)
+
+
+def check_writable(path: Path, folder: bool = False) -> None:
+    """Refuse a place where nothing can be written. It costs nothing to ask before long work."""
     if folder and path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise MrcfaError(f"{path} is already there and not empty; name a new folder")
     if not folder and path.is_dir():
         raise MrcfaError(f"{path} is a folder; name a file")
-    part = path.parent / f".{path.name}.{os.getpid()}.partial"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part.mkdir() if folder else part.touch()
-    try:
-        yield part
-        if folder and path.exists():
-            path.rmdir()
-        part.replace(path)
-    finally:
-        if part.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            part.unlink(missing_ok=True)
+    if not folder and path.exists() and not path.is_file():
+        raise MrcfaError(f"{path} is a device or a pipe, which cannot be replaced; name a file")
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    with _refusals_told(str(path)), TemporaryFile(dir=above):
+        pass
 
 
 @contextmanager
-def refusals_told(place: str) -> Iterator[None]:
+def _refusals_told(place: str) -> Iterator[None]:
     """Turn the system's refusal to write into a sentence that says where."""
     try:
         yield

@@ -1,5 +1,6 @@
 """`mrcfa bench` as it is typed: exit codes, files and words."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ def test_a_benchmark_prints_a_markdown_table_and_writes_report_and_json(bundle, 
     assert "uint8 frame in to mask out; 3 frames after 10" in out
     assert "Passed: onnxruntime:cpu fp32, onnxruntime:cpu fp16 compute" in out
     assert Path("report.html").read_text().startswith("<!doctype html>")
-    assert Path("bench.jsonl").read_text().count("\n") == 1 + 2 * 3 + 2
+    kinds = [json.loads(line)["kind"] for line in Path("bench.jsonl").read_text().splitlines()]
+    assert kinds[:9] == ["run", *["frame"] * 6, *["row"] * 2]
 
 
 def test_a_failed_check_is_exit_code_1(bundle, bench, monkeypatch):
@@ -71,12 +73,32 @@ def test_without_matplotlib_there_is_a_table_and_no_report(bundle, bench, monkey
     assert not Path("report.html").exists()
 
 
+@pytest.mark.parametrize("option", ["--json", "--report"])
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        (".", ". is a folder; name a file"),
+        ("file/new", "cannot write file/new: Not a directory"),
+        ("/dev/null", "/dev/null is a device or a pipe, which cannot be replaced; name a file"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_before_anything_is_measured(
+    bundle, bench, monkeypatch, option, place, sentence
+):
+    monkeypatch.setattr("benchmarks.bench.bench", lambda *_: pytest.fail("measured"))
+    Path("file").touch()
+    code, out, err = bench(bundle("b0"), *QUICK, option, place)
+    assert (code, out, err) == (2, "", f"mrcfa: {sentence}\n")
+    assert [path.name for path in Path().iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["nowhere"], "nowhere is no bundle"),
         (["nowhere", "--size", "96x160"], "--size is for bundles that bench makes"),
         (["nowhere", "--peer", "deeplab"], "unknown peer 'deeplab'; choose segformer or none"),
+        (["nowhere", "--json", "report.html"], "--json and --report both name report.html"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(bench, words, sentence):

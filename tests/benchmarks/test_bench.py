@@ -12,8 +12,9 @@ import benchmarks.bench
 import benchmarks.contenders
 from benchmarks.bench import bench
 from benchmarks.contenders import Contender, Role, contenders
+from benchmarks.cost import GPUS
 from benchmarks.footprint import footprint
-from benchmarks.result import Outcome, Request, write_json
+from benchmarks.result import Outcome, Request
 from benchmarks.table import notes
 from mrcfa.backends import Backend, open_backend
 from mrcfa.bundle import Bundle, Engine
@@ -67,6 +68,7 @@ def test_masks_are_checked_pixel_by_pixel_class_by_class_and_over_time(benched):
         "pixels with the same class",
         "mean IoU of masks",
         "IoU of the worst class",
+        "pixels that differ at frame 10",
         "pixels that differ at frame 100",
     ]
     assert rows_of(benched)["onnxruntime:cpu fp16"].drift.keys() == {10, 100}
@@ -86,12 +88,17 @@ def test_speed_is_told_in_parts_and_as_ratios_to_the_clip_model_and_the_peer(ben
     assert benched.faster_than_clip(rows_of(benched)["eager-clip"]) is None
 
 
-def test_json_lines_hold_the_run_every_frame_and_every_row(benched, tmp_path):
-    write_json(benched, tmp_path / "bench.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "bench.jsonl").read_text().splitlines()]
+def test_json_lines_hold_the_run_every_frame_and_every_row(benched):
+    lines = [json.loads(line) for line in benched.to_json_lines().splitlines()]
     kinds = [line["kind"] for line in lines]
     timed = sum(row.speed is not None for row in benched.rows)
-    assert kinds == ["run"] + ["frame"] * 4 * timed + ["row"] * len(benched.rows)
+    assert kinds[: -len(GPUS)] == (
+        ["run"]
+        + ["frame"] * 4 * timed
+        + ["row"] * len(benched.rows)
+        + ["cost"] * len(benched.bundle.manifest.cost)
+    )
+    assert [line["gpu"]["name"] for line in lines[-len(GPUS) :]] == [gpu.name for gpu in GPUS]
     assert lines[0]["environment"]["threads"] == "1"
     assert {line["frame"] for line in lines if line["kind"] == "frame"} == {9, 10, 11, 12}
 
@@ -100,8 +107,8 @@ def test_a_bundle_of_logits_is_compared_by_logits_too(bundle):
     result = bench(bundle("b0", output="logits"), replace(QUICK, drift=100))
     for row in result.rows:
         assert [check.name for check in row.checks][:2] == [
-            "largest logit error / range",
-            "mean logit error / range",
+            "largest logit error",
+            "mean logit error",
         ]
         assert row.checks[-1].name == "largest logit error / range at frame 100"
         assert row.verdict == "passed"
@@ -197,16 +204,55 @@ def test_a_mask_that_no_model_makes_stops_its_row(bundle, monkeypatch):
     assert not result.passed
 
 
-def test_a_runtime_that_is_broken_is_a_row_that_did_not_run(bundle, monkeypatch):
+def test_a_runtime_that_is_broken_is_no_pass_though_others_run(bundle, monkeypatch):
     def broken(real):
         raise ImportError("libcudart.so.13: cannot open shared object file\n  and a trace")
 
     substitute(monkeypatch, broken)
-    result = bench(bundle("b0"), QUICK)
-    assert {(row.outcome, row.reason) for row in result.rows} == {
-        (Outcome.NOT_RUN, "libcudart.so.13: cannot open shared object file")
-    }
+    result = bench(bundle("b0"), replace(QUICK, backends=["onnxruntime:cpu", "eager"]))
+    row = rows_of(result)["onnxruntime:cpu fp32"]
+    assert row.outcome is Outcome.STOPPED
+    assert row.reason == "at the start: libcudart.so.13: cannot open shared object file"
+    assert rows_of(result)["eager"].outcome is Outcome.RAN
     assert not result.passed
+
+
+def test_a_damaged_graph_fails_and_the_others_still_have_rows(bundle, tmp_path):
+    damaged = shutil.copytree(bundle("b0"), tmp_path / "damaged")
+    with (damaged / "decoder.fp16.onnx").open("ab") as file:
+        file.write(b"!")
+    rows = rows_of(result := bench(damaged, QUICK))
+    assert rows["onnxruntime:cpu fp32"].verdict == "passed"
+    assert rows["onnxruntime:cpu fp16"].outcome is Outcome.STOPPED
+    assert "decoder.fp16.onnx" in rows["onnxruntime:cpu fp16"].reason
+    assert not result.passed
+
+
+def test_a_row_that_stops_on_its_long_way_keeps_what_was_measured(bundle, monkeypatch):
+    class Vanishing(Wrong):
+        since = 50
+
+        def spoilt(self, outputs):
+            raise RuntimeError("gone")
+
+    substitute(monkeypatch, Vanishing)
+    result = bench(bundle("b0"), replace(QUICK, drift=100))
+    for row in result.rows:
+        assert row.reason == "on the way to frame 100: gone"
+        assert row.verdict == "stopped"
+        assert len(row.speed.seconds) == QUICK.frames
+        assert row.checks
+    assert not result.passed
+
+
+def test_a_footprint_that_cannot_be_taken_is_told_and_costs_no_row(bundle, monkeypatch):
+    monkeypatch.setattr(
+        benchmarks.bench, "footprint", lambda path, *rest: footprint(path / "gone", *rest)
+    )
+    result = bench(bundle("b0"), QUICK)
+    assert result.passed
+    assert "onnxruntime:cpu fp32 ran: memory and start-up were not measured: " in notes(result)[0]
+    assert "is no bundle" in notes(result)[0]
 
 
 def test_a_reference_that_breaks_off_is_a_row_though_nobody_asked_for_it(bundle, monkeypatch):
@@ -239,6 +285,7 @@ def test_without_torch_speed_is_measured_and_parity_is_not(bundle, monkeypatch):
     assert {row.verdict for row in result.rows} == {"not checked"}
     assert "torch is not installed" in result.unchecked
     assert result.status == ""
+    assert json.loads(result.to_json_lines().splitlines()[0])["passed"] is None
 
 
 def test_where_nothing_runs_nothing_passes(bundle, benched):

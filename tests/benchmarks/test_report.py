@@ -4,10 +4,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from benchmarks.report import report, write_report
+from benchmarks.report import report
 from benchmarks.result import Outcome, Row
 from mrcfa.checks import Check
-from mrcfa.errors import MrcfaError
 
 VOID = {"meta", "img", "br", "link", "path", "use", "rect"}
 
@@ -79,9 +78,3 @@ def test_it_is_written_where_nothing_ran(benched):
     rows = tuple(row for row in benched.rows if row.outcome is Outcome.NOT_RUN)
     page = report(replace(benched, rows=rows))
     assert "Nothing was compared with the reference." in page
-
-
-def test_a_place_that_cannot_be_written_is_named(benched, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(MrcfaError, match=r"report\.html"):
-        write_report(benched, tmp_path / "file" / "report.html")

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.report import write_report
+from benchmarks.report import report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PROBE = """
@@ -34,7 +34,7 @@ onload = () => {{
 @pytest.fixture(scope="module")
 def folder(benched, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    write_report(benched, folder / "report.html")
+    (folder / "report.html").write_text(report(benched), encoding="utf-8")
     return folder
 
 
