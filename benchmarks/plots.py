@@ -83,6 +83,7 @@ def timeline(rows: Sequence[Row], warmup: int) -> str:
             colour = SERIES[number % len(SERIES)]
             axes.plot(frames, times, color=colour, linewidth=1.4, label=row.name)
         axes.set_xlabel("frame")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _log_ms(axes, "y")
         axes.figure.legend(loc="outside lower center", ncols=1)
     return done()

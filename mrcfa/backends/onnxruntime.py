@@ -1,16 +1,23 @@
 """The bundle's ONNX graphs in ONNX Runtime: CPU, or CUDA and TensorRT where they really load."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 from mrcfa.backends import Arrays, Backend, Image, Unfit
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError, named
 
 ort.disable_telemetry_events()
+
+Values = dict[str, Any]
+"""ONNX Runtime's own tensors by name."""
 
 PROVIDERS = {
     "cuda": "CUDAExecutionProvider",
@@ -23,6 +30,7 @@ class OnnxRuntimeBackend(Backend):
     """`variant` picks the execution provider; without one, CUDA if it loads, else the CPU.
 
     TensorRT's provider compiles for minutes at its first start, so it runs only when asked for.
+    Features and state stay where they are computed: only frames and answers pass the host.
     """
 
     def __init__(
@@ -47,23 +55,58 @@ class OnnxRuntimeBackend(Backend):
         )
         self._features = [value.name for value in self._encoder.get_outputs()]
         self._answer = bundle.manifest.output
+        self._device = "cpu" if provider == "cpu" else "cuda"
         self.name = f"onnxruntime ({provider.upper()}, {precision})"
 
-    def start(self) -> Arrays:
+    def start(self) -> Values:
         return {
-            "memory": np.zeros(self._memory.shape, self._memory.dtype),
-            "frame": np.zeros(1, np.int32),
+            "memory": self._placed(np.zeros(self._memory.shape, self._memory.dtype)),
+            "frame": self._placed(np.zeros(1, np.int32)),
         }
 
-    def encode(self, image: Image) -> Arrays:
-        return dict(
-            zip(self._features, self._encoder.run(None, {"image": image[None]}), strict=True)
-        )
+    def encode(self, image: Image) -> Values:
+        return self._encoded(self._placed(image[None]))
 
-    def decode(self, features: Arrays, state: Arrays) -> tuple[Arrays, Arrays]:
-        names = [self._answer, "memory_out", "frame_out"]
-        answer, memory, frame = self._decoder.run(names, {**features, **state})
-        return {self._answer: answer[0]}, {"memory": memory, "frame": frame}
+    def decode(self, features: Values, state: Values) -> tuple[Arrays, Values]:
+        answer, state = self._decoded(features, state)
+        return {self._answer: answer.numpy()[0]}, state
+
+    def timed_step(self, image: Image, state: Values) -> tuple[Arrays, Values, dict[str, float]]:
+        """On a GPU with the copies told apart; every call returns when the GPU is done."""
+        if self._device == "cpu":
+            return super().timed_step(image, state)
+        marks = [perf_counter()]
+        placed = self._placed(image[None])
+        marks.append(perf_counter())
+        features = self._encoded(placed)
+        marks.append(perf_counter())
+        answer, state = self._decoded(features, state)
+        marks.append(perf_counter())
+        outputs = {self._answer: answer.numpy()[0]}
+        marks.append(perf_counter())
+        parts = ("upload", "encoder", "decoder", "download")
+        seconds = (after - before for before, after in pairwise(marks))
+        return outputs, state, dict(zip(parts, seconds, strict=True))
+
+    def _encoded(self, image: Any) -> Values:
+        return self._run(self._encoder, {"image": image}, self._features)
+
+    def _decoded(self, features: Values, state: Values) -> tuple[Any, Values]:
+        names = (self._answer, "memory_out", "frame_out")
+        found = self._run(self._decoder, {**features, **state}, names)
+        return found[self._answer], {"memory": found["memory_out"], "frame": found["frame_out"]}
+
+    def _run(self, session: Any, inputs: Values, outputs: Sequence[str]) -> Values:
+        binding = session.io_binding()
+        for name, value in inputs.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in outputs:
+            binding.bind_output(name, self._device)
+        session.run_with_iobinding(binding)
+        return dict(zip(outputs, binding.get_outputs(), strict=True))
+
+    def _placed(self, array: NDArray[Any]) -> Any:
+        return ort.OrtValue.ortvalue_from_numpy(array, self._device)
 
     def _loadable(self) -> str:
         return "cuda" if PROVIDERS["cuda"] in ort.get_available_providers() else "cpu"
