@@ -46,9 +46,9 @@ def gpu_clocks() -> dict[str, str]:
     found = {f"GPU {field}": value for field, value in _ask_gpu(_GPU_FIELDS).items()}
     for device in sorted(DEVFREQ.glob("*gpu*")):
         for what, file in (("clock", "cur_freq"), ("highest clock", "max_freq")):
-            if (device / file).is_file():
-                hertz = int((device / file).read_text())
-                found[f"{device.name} {what}"] = f"{hertz / 1e6:.0f} MHz"
+            hertz = (device / file).read_text().strip() if (device / file).is_file() else ""
+            if hertz.isdecimal():
+                found[f"{device.name} {what}"] = f"{int(hertz) / 1e6:.0f} MHz"
     return found
 
 

@@ -79,15 +79,15 @@ def replaced(path: Path, folder: bool = False) -> Iterator[Path]:
 
 def check_writable(path: Path, folder: bool = False) -> None:
     """Refuse a place where nothing can be written. It costs nothing to ask before long work."""
-    if folder and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise MrcfaError(f"{path} is already there and not empty; name a new folder")
-    if not folder and path.is_dir():
-        raise MrcfaError(f"{path} is a folder; name a file")
-    if not folder and path.exists() and not path.is_file():
-        raise MrcfaError(f"{path} is a device or a pipe, which cannot be replaced; name a file")
-    above = next(parent for parent in path.absolute().parents if parent.exists())
-    with _refusals_told(str(path)), TemporaryFile(dir=above):
-        pass
+    with _refusals_told(str(path)):
+        if folder and path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise MrcfaError(f"{path} is already there and not empty; name a new folder")
+        if not folder and path.is_dir():
+            raise MrcfaError(f"{path} is a folder; name a file")
+        if not folder and path.exists() and not path.is_file():
+            raise MrcfaError(f"{path} is a device or a pipe, which cannot be replaced; name a file")
+        above = next(parent for parent in path.absolute().parents if parent.exists())
+        TemporaryFile(dir=above).close()
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def test_a_place_that_cannot_be_written_is_named_before_anything_is_measured(
     Path("file").touch()
     code, out, err = bench(bundle("b0"), *QUICK, option, place)
     assert (code, out, err) == (2, "", f"mrcfa: {sentence}\n")
-    assert [path.name for path in Path().iterdir()] == ["file"]
+    assert {path.name for path in Path().iterdir()} - {".cache"} == {"file"}  # matplotlib keeps one
 
 
 @pytest.mark.parametrize(
