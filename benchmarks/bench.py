@@ -170,5 +170,5 @@ def _check(request: Request, bundle: Bundle) -> None:
     if request.warmup < depth:
         raise MrcfaError(
             f"--warmup is {request.warmup}, but the farthest reference lies {depth} frames back: "
-            f"before frame {depth} a stream does less than its usual work"
+            f"before frame {depth} a stream does less than its usual work; use {depth} or more"
         )
