@@ -154,6 +154,15 @@ class Wrong(Backend):
         return {"mask": (outputs["mask"] + 1) % 124}
 
 
+class Vanishing(Wrong):
+    """It raises from the given frame on."""
+
+    since, error = 10, RuntimeError("CUDA_ERROR_DEVICE_UNAVAILABLE\n  in a long trace")
+
+    def spoilt(self, outputs):
+        raise self.error
+
+
 def test_a_backend_that_computes_something_else_fails(bundle, monkeypatch):
     substitute(monkeypatch, Wrong)
     result = bench(bundle("b0"), QUICK)
@@ -176,12 +185,6 @@ def test_a_state_that_degrades_fails_though_the_first_frames_are_right(bundle, m
 
 
 def test_a_gpu_that_vanishes_stops_its_row_and_no_other(bundle, monkeypatch):
-    class Vanishing(Wrong):
-        since = 10
-
-        def spoilt(self, outputs):
-            raise RuntimeError("CUDA_ERROR_DEVICE_UNAVAILABLE\n  in a long trace")
-
     substitute(monkeypatch, Vanishing)
     result = bench(bundle("b0"), replace(QUICK, backends=["onnxruntime:cpu", "eager"]))
     rows = rows_of(result)
@@ -229,16 +232,13 @@ def test_a_damaged_graph_fails_and_the_others_still_have_rows(bundle, tmp_path):
 
 
 def test_a_row_that_stops_on_its_long_way_keeps_what_was_measured(bundle, monkeypatch):
-    class Vanishing(Wrong):
+    class Late(Vanishing):
         since = 50
 
-        def spoilt(self, outputs):
-            raise RuntimeError("gone")
-
-    substitute(monkeypatch, Vanishing)
+    substitute(monkeypatch, Late)
     result = bench(bundle("b0"), replace(QUICK, drift=100))
     for row in result.rows:
-        assert row.reason == "on the way to frame 100: gone"
+        assert row.reason == "on the way to frame 100: CUDA_ERROR_DEVICE_UNAVAILABLE"
         assert row.verdict == "stopped"
         assert len(row.speed.seconds) == QUICK.frames
         assert row.checks
@@ -256,11 +256,8 @@ def test_a_footprint_that_cannot_be_taken_is_told_and_costs_no_row(bundle, monke
 
 
 def test_a_reference_that_breaks_off_is_a_row_though_nobody_asked_for_it(bundle, monkeypatch):
-    class Breaking(Wrong):
-        since = 10
-
-        def spoilt(self, outputs):
-            raise MemoryError
+    class Breaking(Vanishing):
+        error = MemoryError()
 
     real = benchmarks.contenders.reference
     monkeypatch.setattr(

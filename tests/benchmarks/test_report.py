@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.report import report
 from benchmarks.result import Outcome, Row
+from mrcfa.bundle import Bundle
 from mrcfa.checks import Check
 
 VOID = {"meta", "img", "br", "link", "path", "use", "rect"}
@@ -78,3 +79,12 @@ def test_it_is_written_where_nothing_ran(benched):
     rows = tuple(row for row in benched.rows if row.outcome is Outcome.NOT_RUN)
     page = report(replace(benched, rows=rows))
     assert "Nothing was compared with the reference." in page
+
+
+def test_bounds_of_fp16_are_not_told_of_a_bundle_without_it(benched, tailored):
+    page = report(replace(benched, bundle=Bundle.open(tailored)))
+    assert "Read off the fp32 graphs" in page
+    assert "which this bundle has no graphs of" in page
+    assert "nothing fused" not in page
+    assert "FPS, ceiling" not in page
+    assert "nothing fused" in report(benched)
