@@ -1,4 +1,4 @@
-"""`mrcfa bench`: what every backend computes and how fast, beside what one could pick instead."""
+"""`mrcfa bench`: runs all contenders on the same frames; parity, latency, drift, memory."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from benchmarks.contenders import Contender, Role, contenders, reference
 from benchmarks.environment import environment, gpu_clocks
 from benchmarks.footprint import footprint
 from benchmarks.parity import Comparison, Mask, drift, drift_checks, expected, marks, mask_of
-from benchmarks.result import PICTURED, Outcome, Request, Result, Row
+from benchmarks.result import PICTURED, BenchOptions, Outcome, Result, Row
 from benchmarks.speed import Stopwatch
 from mrcfa.backends import Arrays, Unfit
 from mrcfa.bundle import Bundle
@@ -23,40 +23,40 @@ Show = Callable[[str, float], None]
 """Hears what is being done, and which share of it is."""
 
 
-def bench(path: Path, request: Request, show: Show = lambda name, share: None) -> Result:
+def bench(path: Path, options: BenchOptions, show: Show = lambda name, share: None) -> Result:
     """Open, race, follow for drift, take footprints: everything `mrcfa bench` finds out."""
     bundle = Bundle.open(path)
-    _check(request, bundle)
-    request = replace(request, threads=request.threads or usable_cores())
-    listed = contenders(bundle, request.backends, request.threads, request.peer)
-    clip = benchmark_clip(bundle, request.video, request.warmup + request.frames)
-    machine = environment(request.threads)
+    _check(options, bundle)
+    options = replace(options, threads=options.threads or usable_cores())
+    listed = contenders(bundle, options.backends, options.threads, options.peer)
+    clip = benchmark_clip(bundle, options.video, options.warmup + options.frames)
+    machine = environment(options.threads)
 
-    judge = Lane(reference(bundle, request.threads), bundle)
-    lanes = [judge if each.role is Role.REFERENCE else Lane(each, bundle) for each in listed]
-    running = [lane for lane in dict.fromkeys([judge, *lanes]) if lane.running]
-    followed = [lane for lane in running if lane.contender.role is Role.STREAM]
-    stops = marks(max(bundle.config.references), request.drift) if judge.running else []
-    pictured = [request.warmup + i * request.frames // PICTURED for i in range(PICTURED)]
-    race(running, judge, clip, request, pictured, show)
+    judge = Racer(reference(bundle, options.threads), bundle)
+    racers = [judge if each.role is Role.REFERENCE else Racer(each, bundle) for each in listed]
+    running = [racer for racer in dict.fromkeys([judge, *racers]) if racer.running]
+    followed = [racer for racer in running if racer.contender.role is Role.STREAM]
+    stops = marks(bundle.config.depth, options.drift) if judge.running else []
+    pictured = [options.warmup + i * options.frames // PICTURED for i in range(PICTURED)]
+    race(running, judge, clip, options, pictured, show)
     machine |= gpu_clocks()  # now, while it is awake
     if stops and judge.running:
         with judge.stopping(f"on the way to frame {stops[0]}"):
-            wanted = expected(judge.backend, clip, max(bundle.config.references))
-            for lane in followed:
-                lane.follow(wanted, clip, stops, show)
+            wanted = expected(judge.backend, clip, bundle.config.depth)
+            for racer in followed:
+                racer.follow(wanted, clip, stops, show)
     if not judge.running:
-        for lane in lanes:
-            lane.judged = False
-        if judge.outcome is Outcome.STOPPED and judge not in lanes:
-            lanes.append(judge)
+        for racer in racers:
+            racer.judged = False
+        if judge.outcome is Outcome.STOPPED and judge not in racers:
+            racers.append(judge)
     rows = []
-    for number, lane in enumerate(lanes, start=1):
-        rows.append(lane.row(request))
-        show("memory and start-up", number / len(lanes))
+    for number, racer in enumerate(racers, start=1):
+        rows.append(racer.row(options))
+        show("memory and start-up", number / len(racers))
     return Result(
         bundle=bundle,
-        request=request,
+        options=options,
         rows=tuple(rows),
         environment=machine,
         pictures={number: clip[number % len(clip)] for number in pictured},
@@ -66,42 +66,42 @@ def bench(path: Path, request: Request, show: Show = lambda name, share: None) -
 
 
 def race(
-    lanes: Sequence["Lane"],
-    judge: "Lane",
+    racers: Sequence["Racer"],
+    judge: "Racer",
     clip: Images,
-    request: Request,
+    options: BenchOptions,
     pictured: Sequence[int],
     show: Show,
 ) -> None:
     """All take turns at every frame, in changing order: what slows the machine hits them alike."""
-    order, chance = list(lanes), random.Random(0)
-    rounds = request.warmup + request.frames
+    order, chance = list(racers), random.Random(0)
+    rounds = options.warmup + options.frames
     for number, image in enumerate(looped(clip, rounds)):
         chance.shuffle(order)
-        answers: dict[Lane, Arrays] = {}
-        for lane in order:
-            if lane.running:
-                with lane.stopping(f"at frame {number}"):
-                    answers[lane] = lane.watch.step(image)
-        for lane, outputs in answers.items():
-            if lane.contender.compared and judge in answers:
-                with lane.stopping(f"at frame {number}"):
-                    lane.comparison.add(outputs, answers[judge])
-                    lane.judged = True
+        answers: dict[Racer, Arrays] = {}
+        for racer in order:
+            if racer.running:
+                with racer.stopping(f"at frame {number}"):
+                    answers[racer] = racer.watch.step(image)
+        for racer, outputs in answers.items():
+            if racer.contender.compared and judge in answers:
+                with racer.stopping(f"at frame {number}"):
+                    racer.comparison.add(outputs, answers[judge])
+                    racer.judged = True
             if number in pictured:
-                lane.masks[number] = mask_of(outputs)
+                racer.masks[number] = mask_of(outputs)
         show("speed and parity", (number + 1) / rounds)
-    for lane in lanes:
-        lane.raced = lane.running
+    for racer in racers:
+        racer.raced = racer.running
 
 
-class Lane:
+class Racer:
     """One contender during the race: its clock, its comparison, and what went wrong."""
 
     def __init__(self, contender: Contender, bundle: Bundle) -> None:
         self.contender, self._bundle = contender, bundle
         self.outcome, self.reason = Outcome.RAN, ""
-        self.comparison = Comparison(contender.precision, bundle.manifest.classes)
+        self.comparison = Comparison(contender.limits, bundle.manifest.classes)
         self.judged = False
         self.masks: dict[int, Mask] = {}
         self._drift: dict[int, float] = {}
@@ -120,7 +120,7 @@ class Lane:
 
     @contextmanager
     def stopping(self, when: str) -> Iterator[None]:
-        """Whatever a runtime raises, a GPU that vanished say, ends this lane and no other."""
+        """Whatever a runtime raises, a GPU that vanished say, ends this racer and no other."""
         try:
             yield
         except Exception as error:
@@ -135,7 +135,7 @@ class Lane:
                     self.backend, wanted, clip, stops, lambda share: show(name, share)
                 )
 
-    def row(self, request: Request) -> Row:
+    def row(self, options: BenchOptions) -> Row:
         """All that was found out. The footprint is taken now, in a process of its own."""
         row = Row(self.contender, self.outcome, self.reason)
         if not self.raced:
@@ -143,10 +143,10 @@ class Lane:
         checks = list(self.comparison.checks) if self.judged else []
         if self._drift:
             output = self._bundle.manifest.output
-            checks += drift_checks(self._drift, self.contender.precision, output)
+            checks += drift_checks(self._drift, self.contender.limits, output)
         row = replace(
             row,
-            speed=self.watch.speed(request.warmup, self.contender.in_parts),
+            speed=self.watch.speed(options.warmup),
             checks=tuple(checks),
             drift=self._drift,
             masks=self.masks,
@@ -154,7 +154,7 @@ class Lane:
         if not self.running:
             return row
         try:
-            taken = footprint(self._bundle.path, self.contender.name, request.threads)
+            taken = footprint(self._bundle.path, self.contender.name, options.threads)
             return replace(row, footprint=taken)
         except MrcfaError as error:
             return replace(row, reason=f"memory and start-up were not measured: {error}")
@@ -164,11 +164,11 @@ def _sentence(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _check(request: Request, bundle: Bundle) -> None:
+def _check(options: BenchOptions, bundle: Bundle) -> None:
     """Refuse what cannot be measured before anything is loaded."""
-    depth = max(bundle.config.references)
-    if request.warmup < depth:
+    depth = bundle.config.depth
+    if options.warmup < depth:
         raise MrcfaError(
-            f"--warmup is {request.warmup}, but the farthest reference lies {depth} frames back: "
+            f"--warmup is {options.warmup}, but the farthest reference lies {depth} frames back: "
             f"before frame {depth} a stream does less than its usual work; use {depth} or more"
         )

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.bundle import Bundle
+from mrcfa.data.synthetic import drifting_clip
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import load
-from mrcfa.sources import open_source
-from mrcfa.synthetic import drifting_clip
+from mrcfa.video.sources import open_source
 
 LOOP = 30
 """Frames that are played over and over. It divides 90 and 990, so that frames 10, 100 and 1000 of

@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from mrcfa.backends import Backend, Unfit, open_backend
+from mrcfa.backends import BACKENDS, Backend, Options, Unfit, open_backend
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError, named
-from mrcfa.extras import load
+from mrcfa.extras import extras_named
 from mrcfa.machine import gpus
+from mrcfa.manifest import Device, Limits
 
-PROVIDERS = ("cpu", "cuda", "tensorrt")
-BACKENDS = ("eager-clip", "eager", "onnxruntime", "tensorrt")
-CHOICES = (*BACKENDS, *(f"onnxruntime:{provider}" for provider in PROVIDERS))
+CLIP = "eager-clip"
+REFERENCE = "eager"
+USUAL = (CLIP, *reversed(BACKENDS))
+CHOICES = (
+    *USUAL,
+    *(f"{name}:{which}" for name, record in BACKENDS.items() for which in record.choices),
+)
 
 
 class Role(str, Enum):
@@ -32,9 +37,9 @@ class Role(str, Enum):
 class Contender:
     name: str
     role: Role
-    precision: str
-    device: str
-    """`cpu` or `cuda`."""
+    device: Device
+    limits: Limits
+    """How far it may be from the reference."""
     create: Callable[[], Backend]
 
     @property
@@ -42,16 +47,11 @@ class Contender:
         """Whether its masks must be the reference's."""
         return self.role in (Role.CLIP, Role.STREAM)
 
-    @property
-    def in_parts(self) -> bool:
-        """Whether an encoder and a decoder can be told apart."""
-        return self.role in (Role.REFERENCE, Role.STREAM)
-
     def open(self) -> Backend:
         """Load it; an error says in one sentence why it cannot run here."""
-        if self.device == "cuda" and not gpus():
+        if self.device is Device.GPU and not gpus():
             raise Unfit("no CUDA device")
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), extras_named():
             warnings.simplefilter("ignore")  # ONNX Runtime's about providers, which we check
             return self.create()
 
@@ -70,56 +70,52 @@ def contenders(
     """One for each backend, provider, precision and engine that the names stand for."""
     rows = [row for name in names for row in _contenders(bundle, name, threads)]
     if peer:
-        devices = dict.fromkeys(["cpu", *(row.device for row in rows)])
+        devices = dict.fromkeys([Device.CPU, *(row.device for row in rows)])
         rows += [_peer(bundle, device, threads) for device in devices]
     return list({row.name: row for row in rows}.values())
 
 
 def reference(bundle: Bundle, threads: int) -> Contender:
-    return next(_contenders(bundle, "eager", threads))
+    return next(_contenders(bundle, REFERENCE, threads))
 
 
 def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
-    kind, _, provider = name.partition(":")
-    if kind == "eager-clip":
-        yield Contender(name, Role.CLIP, "fp32", "cpu", partial(_eager_clip, bundle, threads))
-    elif kind == "eager":
-        opened = partial(open_backend, bundle, name, threads=threads)
-        yield Contender(name, Role.REFERENCE, "fp32", "cpu", opened)
-    elif kind == "onnxruntime":
-        # TensorRT's provider compiles for minutes, so it runs only when it is named.
-        for each in [provider] if provider else ["cpu", "cuda"]:
-            device = "cpu" if each == "cpu" else "cuda"
-            for precision in bundle.manifest.graphs:
-                told = {"precision": precision, "threads": threads}
-                opened = partial(open_backend, bundle, f"onnxruntime:{each}", **told)
-                row = f"onnxruntime:{each} {precision}"
-                yield Contender(row, Role.STREAM, precision, device, opened)
-    else:
-        for engine in bundle.manifest.engines:
-            opened = partial(open_backend, bundle, f"tensorrt:{engine.name}")
-            yield Contender(engine.name, Role.STREAM, engine.precision, "cuda", opened)
-        if not bundle.manifest.engines:
-            yield Contender(name, Role.STREAM, "fp16", "cpu", partial(_no_engine, bundle))
+    kind, _, which = name.partition(":")
+    if kind == CLIP:
+        limits = bundle.variant(Device.CPU).limits
+        yield Contender(name, Role.CLIP, Device.CPU, limits, partial(_eager_clip, bundle, threads))
+        return
+    record, role = BACKENDS[kind], Role.REFERENCE if kind == REFERENCE else Role.STREAM
+    ways = list(record.ways(bundle, which))
+    for way in ways:
+        options = Options(
+            precision=way.precision if "precision" in record.options else None,
+            threads=threads if "threads" in record.options else 0,
+        )
+        place = f"{kind}:{way.which}" if way.which else kind
+        opened = partial(open_backend, bundle, place, options)
+        limits = bundle.manifest.variants[way.variant].limits
+        yield Contender(way.name, role, way.device, limits, opened)
+    if not ways:
+        limits = bundle.variant(Device.CPU).limits
+        yield Contender(name, role, Device.CPU, limits, partial(open_backend, bundle, name))
 
 
 def _eager_clip(bundle: Bundle, threads: int) -> Backend:
-    backend: Backend = load("benchmarks.eager_clip").EagerClip(bundle, threads)
-    return backend
+    from benchmarks.eager_clip import EagerClip
+
+    return EagerClip(bundle, threads)
 
 
-def _no_engine(bundle: Bundle) -> Backend:
-    raise Unfit(f"the bundle has no engines; build them with: mrcfa build {bundle.path}")
+def _peer(bundle: Bundle, device: Device, threads: int) -> Contender:
+    """In the precision and by the provider that one deploys on that device."""
+    provider, precision = ("cpu", "fp32") if device is Device.CPU else ("cuda", "fp16")
+    name = f"segformer-{bundle.config.backbone} onnxruntime:{provider} {precision}"
+    opened = partial(_segformer, bundle, provider, precision, threads)
+    return Contender(name, Role.PEER, device, bundle.variant(Device.CPU).limits, opened)
 
 
-def _peer(bundle: Bundle, device: str, threads: int) -> Contender:
-    """In the precision that one deploys on that device."""
-    precision = "fp32" if device == "cpu" else "fp16"
-    name = f"segformer-{bundle.config.backbone.value} onnxruntime:{device} {precision}"
-    opened = partial(_segformer, bundle, device, precision, threads)
-    return Contender(name, Role.PEER, precision, device, opened)
+def _segformer(bundle: Bundle, provider: str, precision: str, threads: int) -> Backend:
+    from benchmarks.peer import Peer
 
-
-def _segformer(bundle: Bundle, device: str, precision: str, threads: int) -> Backend:
-    backend: Backend = load("benchmarks.peer").Peer(bundle, device, precision, threads)
-    return backend
+    return Peer(bundle, provider, precision, threads)

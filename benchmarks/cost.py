@@ -1,4 +1,4 @@
-"""What the graphs cost, and how fast that could run on a GPU: bounds, never measurements."""
+"""Roofline bounds on FPS from the costs in the manifest; never measurements."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mrcfa.bundle import Bundle, Cost
+from mrcfa.bundle import Bundle
+from mrcfa.manifest import Cost, Device, Graph, Variant
 
 PAPER_FPS = 40.1
 """What the paper reports for MRCFA with MiT-B1 on a Quadro RTX 6000."""
@@ -66,9 +67,14 @@ class Ceiling:
 
 def ceilings(bundle: Bundle) -> list[Ceiling]:
     """Of every GPU in the table; empty for a bundle without FP16 graphs, which the peaks are of."""
-    if "fp16" not in bundle.manifest.graphs:
-        return []
-    return [_ceiling(bundle, gpu) for gpu in GPUS]
+    variant = bounded_variant(bundle)
+    return [] if variant is None else [_ceiling(variant, gpu) for gpu in GPUS]
+
+
+def bounded_variant(bundle: Bundle) -> Variant | None:
+    """The variant that bounds are about: FP16, because that is what the GPUs' peaks are of."""
+    name = bundle.find_variant(Device.GPU, "fp16")
+    return None if name is None else bundle.manifest.variants[name]
 
 
 def known_gpu(name: str) -> GpuModel | None:
@@ -99,22 +105,20 @@ def intensity(cost: Cost) -> float:
     return 2 * cost.multiply_adds / max(cost.bytes_moved, 1)
 
 
-def _ceiling(bundle: Bundle, gpu: GpuModel) -> Ceiling:
-    costs = bundle.manifest.cost
-    unfused = sum(gpu.seconds(cost.multiply_adds, cost.bytes_moved) for cost in costs)
+def _ceiling(variant: Variant, gpu: GpuModel) -> Ceiling:
+    unfused = sum(gpu.seconds(cost.multiply_adds, cost.bytes_moved) for cost in variant.cost)
     fused = sum(
         gpu.seconds(
-            sum(cost.multiply_adds for cost in costs if cost.graph == part),
-            _compulsory_bytes(bundle, part),
+            sum(cost.multiply_adds for cost in variant.cost if cost.graph == part),
+            _compulsory_bytes(graph),
         )
-        for part in ("encoder", "decoder")
+        for part, graph in variant.graphs.items()
     )
     return Ceiling(gpu, 1 / fused, 1 / unfused)
 
 
-def _compulsory_bytes(bundle: Bundle, part: str) -> int:
+def _compulsory_bytes(graph: Graph) -> int:
     """Weights, inputs and outputs: what passes through memory however well a graph is fused."""
-    graph = bundle.graph("fp16", part)
     tensors = sum(
         math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
         for spec in (*graph.inputs, *graph.outputs)

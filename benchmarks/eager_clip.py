@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from mrcfa.backends import Arrays, Backend, Image
-from mrcfa.backends.eager import full_size_mask, network_input
 from mrcfa.bundle import WEIGHTS, Bundle
-from mrcfa.model import MRCFA
-from mrcfa.schedule import references_at
-from mrcfa.weights import load_weights
+from mrcfa.manifest import Output
+from mrcfa.model.frames import full_size_mask, network_input
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.schedule import references_at
+from mrcfa.model.weights import load_weights
 
 
 class Past(NamedTuple):
@@ -21,7 +22,7 @@ class Past(NamedTuple):
 
 
 class EagerClip(Backend):
-    """All work is in `decode`: the clip model has no encoder that runs once per frame."""
+    """Nothing of it runs once per frame, so its time has no parts."""
 
     def __init__(self, bundle: Bundle, threads: int) -> None:
         torch.set_num_threads(threads)
@@ -33,17 +34,14 @@ class EagerClip(Backend):
     def start(self) -> Past:
         return Past(0, ())
 
-    def encode(self, image: Image) -> Image:
-        return image
-
     @torch.no_grad()
-    def decode(self, features: Image, state: Past) -> tuple[Arrays, Past]:
-        config, output = self._manifest.config, self._manifest.output
-        known = (*state.inputs, network_input(features, config.size))
+    def timed_step(self, image: Image, state: Past) -> tuple[Arrays, Past, dict[str, float]]:
+        config = self._manifest.config
+        known = (*state.inputs, network_input(image, config.size))
         first = state.frame + 1 - len(known)
         chosen = [known[t - first] for t in references_at(state.frame, config.references)]
         logits = self._model(torch.stack([*chosen, known[-1]], dim=1))
-        after = Past(state.frame + 1, known[-max(config.references) :])
-        if output == "logits":
-            return {"logits": logits[0].numpy()}, after
-        return {"mask": full_size_mask(logits, config.size, self._manifest.frame)}, after
+        after = Past(state.frame + 1, known[-config.depth :])
+        if self._manifest.output is Output.LOGITS:
+            return {"logits": logits[0].numpy()}, after, {}
+        return {"mask": full_size_mask(logits, config.size, self._manifest.frame)}, after, {}

@@ -1,4 +1,4 @@
-"""Where a benchmark ran: figures without their machine mean nothing."""
+"""The machine of a benchmark: processor, packages, GPU clocks, power mode."""
 
 import os
 import platform

@@ -4,12 +4,10 @@ Each finished video is kept in the user's cache until the whole evaluation is do
 goes on where an interrupted one stopped.
 """
 
-import hashlib
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mrcfa
-from benchmarks.datasets import Clip, LabelledVideos, Labels, labelled_videos
+from mrcfa.backends.records import ColdStart
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
-from mrcfa.metrics import (
-    IGNORED,
+from mrcfa.data.dataset import Clip, LabelledVideos
+from mrcfa.data.datasets import labelled_videos
+from mrcfa.data.metrics import (
     ConfusionMatrix,
     VideoConsistency,
     mean_consistency,
     pooled_consistency,
 )
-from mrcfa.segment import Segmenter, ahead, behind
-from mrcfa.sinks import replaced
-from mrcfa.sources import read_image
+from mrcfa.errors import MrcfaError
+from mrcfa.files import cache_folder, fingerprint, replaced
 from mrcfa.stream import Stream
+from mrcfa.video.segment import Segmenter, ahead, behind
+from mrcfa.video.sources import read_image
 
+Classes = NDArray[np.uint8]
 WINDOWS = (8, 16)
 """The n of mVC_n."""
 
 
 @dataclass(frozen=True)
-class Request:
+class EvalOptions:
     """On what and how bundles are evaluated."""
 
     root: Path
@@ -46,8 +46,7 @@ class Request:
     """Take only this many videos."""
     as_script: bool = False
     """Compute mVC as VSPW's public script does: ignored pixels count, windows are pooled."""
-    cold_start: str = "stream"
-    """`single` answers frames 0–2 with the single-frame head, as the authors do."""
+    cold_start: ColdStart = ColdStart.STREAM
 
 
 @dataclass(frozen=True)
@@ -71,28 +70,27 @@ class Evaluation:
     metrics: Mapping[str, float]
     iou: Mapping[str, float]
     """By class, for those that occur in the truth or in the prediction."""
+    store: Path = Path()
+    """Where finished videos are kept until `forget`."""
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "metrics": _nulls(self.metrics), "iou": _nulls(self.iou)}
+        shown = {name: value for name, value in asdict(self).items() if name != "store"}
+        return {**shown, "metrics": _nulls(self.metrics), "iou": _nulls(self.iou)}
 
 
 def evaluate(
     bundle: Path,
     backend: str,
-    request: Request,
+    options: EvalOptions,
     advance: Callable[..., None] = lambda **_: None,
 ) -> Evaluation:
     """Evaluate a bundle; `advance(total=…)` is called once, then `advance()` after every frame."""
     opened = Bundle.open(bundle)
-    videos = labelled_videos(request.root, request.split, max(opened.config.references))
-    if videos.dataset is not opened.config.dataset:
-        raise MrcfaError(
-            f"{bundle} was exported for {opened.config.dataset.value}, but {request.root} is "
-            f"{videos.dataset.value}; evaluate it on its own dataset"
-        )
-    clips = videos.clips[: request.limit]
-    with _stream(bundle, backend, request.cold_start) as stream:
-        store = _store(opened, stream.backend, request)
+    videos = labelled_videos(options.root, options.split, opened.config.depth)
+    _check_classes(opened, videos)
+    clips = videos.clips[: options.limit]
+    with _stream(bundle, backend, options.cold_start) as stream:
+        store = _store(opened, stream.backend, options, videos)
         advance(total=sum(len(clip.images) for clip in clips))
         scores = []
         for clip in clips:
@@ -102,14 +100,15 @@ def evaluate(
                 for _ in clip.images:
                     advance()
             else:
-                scores.append(score_video(stream, videos, clip, request.as_script, advance))
+                scores.append(score_video(stream, videos, clip, options.as_script, advance))
                 _save(scores[-1], kept)
-        return summary(str(bundle), stream.backend, stream.classes, scores, request.as_script)
+        result = summary(str(bundle), stream.backend, stream.classes, scores, options.as_script)
+        return replace(result, store=store)
 
 
-def forget(done: Evaluation, request: Request) -> None:
+def forget(done: Evaluation) -> None:
     """Drop what was kept for resuming, once the result is out."""
-    shutil.rmtree(_store(Bundle.open(done.bundle), done.backend, request), ignore_errors=True)
+    shutil.rmtree(done.store, ignore_errors=True)
 
 
 def score_video(
@@ -123,14 +122,14 @@ def score_video(
     confusion = ConfusionMatrix(len(segmenter.classes))
     consistency = VideoConsistency(WINDOWS, count_ignored)
 
-    def score(prediction: Labels, truth: Labels) -> None:
+    def score(prediction: Classes, truth: Classes) -> None:
         confusion.add(prediction, truth)
         if videos.dense:
             consistency.add(prediction, truth)
 
     segmenter.reset()
     with behind(score) as put:
-        for image, truth in ahead(_frames(videos, clip, len(segmenter.classes))):
+        for image, truth in ahead(_frames(videos, clip)):
             prediction = segmenter(image)
             if truth is not None:
                 put(prediction, truth)
@@ -201,18 +200,33 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join([f"{first.videos} videos, {first.frames} annotated frames", *lines])
 
 
-def _stream(bundle: Path, backend: str, cold_start: str) -> Stream:
+def _check_classes(bundle: Bundle, videos: LabelledVideos) -> None:
+    """A score is of classes that both sides mean alike."""
+    ours, theirs = bundle.manifest.classes, videos.labels.names
+    if ours == theirs:
+        return
+    if len(ours) != len(theirs):
+        what = f"{len(ours)} classes and {videos.root} {len(theirs)}"
+    else:
+        one, other = next(pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1])
+        what = f"the class {one!r} where {videos.root} has {other!r}"
+    raise MrcfaError(
+        f"{bundle.path} has {what}; evaluate it on its own dataset, or export it with its --labels"
+    )
+
+
+def _stream(bundle: Path, backend: str, cold_start: ColdStart) -> Stream:
     """Only the reference model has another cold start: the graphs do not hold that head."""
-    if cold_start == "stream":
+    if cold_start is ColdStart.STREAM:
         return Stream(bundle, backend)
     if backend not in ("auto", "eager"):
-        raise MrcfaError(f"--cold-start {cold_start} needs --backend eager, not {backend}")
+        raise MrcfaError(f"--cold-start {cold_start.value} needs --backend eager, not {backend}")
     return Stream(bundle, "eager", cold_start=cold_start)
 
 
 def _frames(
-    videos: LabelledVideos, clip: Clip, classes: int
-) -> Iterator[tuple[NDArray[np.uint8], Labels | None]]:
+    videos: LabelledVideos, clip: Clip
+) -> Iterator[tuple[NDArray[np.uint8], Classes | None]]:
     """Images, and their truth where there is one; a mask that does not fit is named."""
     for path in clip.images:
         image = read_image(path)
@@ -221,35 +235,31 @@ def _frames(
         if truth is not None and truth.shape != image.shape[:2]:
             sizes = (f"{height}×{width}" for height, width in (truth.shape, image.shape[:2]))
             raise MrcfaError("the mask {} is {}, but its frame {}".format(mask, *sizes))
-        if truth is not None and truth[truth != IGNORED].max(initial=0) >= classes:
-            raise MrcfaError(f"the mask {mask} has labels beyond the bundle's {classes} classes")
         yield image, truth
 
 
-def _store(bundle: Bundle, backend: str, request: Request) -> Path:
-    """Where finished videos are kept: a folder for exactly this bundle, backend and request."""
-    identity = repr(
-        (
-            mrcfa.__version__,
-            bundle.manifest.to_json(),
-            backend,
-            request.root.resolve(),
-            request.split,
-            request.as_script,
-            request.cold_start,
-        )
+def _store(bundle: Bundle, backend: str, options: EvalOptions, videos: LabelledVideos) -> Path:
+    """Where finished videos are kept: a folder for exactly this bundle, backend and options."""
+    made_from = fingerprint(
+        mrcfa.__version__,
+        bundle.manifest.to_json(),
+        backend,
+        options.root.resolve(),
+        options.split,
+        options.as_script,
+        options.cold_start,
+        videos.labels,
+        videos.dense,
     )
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "mrcfa" / "eval" / hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return cache_folder("eval", made_from)
 
 
 def _fingerprint(clip: Clip) -> str:
     """Changes when any file of the clip does."""
-    digest = hashlib.sha256(clip.name.encode())
-    for path in (*clip.images, *clip.masks.values()):
-        stat = path.stat()
-        digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
-    return digest.hexdigest()[:16]
+    stats = {path: path.stat() for path in (*clip.images, *clip.masks.values())}
+    return fingerprint(
+        clip.name, [(str(path), each.st_size, each.st_mtime_ns) for path, each in stats.items()]
+    )
 
 
 def _save(scores: VideoScores, path: Path) -> None:

@@ -47,7 +47,12 @@ def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
     if done.returncode:
         said = done.stderr.strip() or f"its process ended with {done.returncode}"
         raise MrcfaError(said.splitlines()[-1])
-    return Footprint(**json.loads(done.stdout.splitlines()[-1]))  # libraries may print before it
+    try:
+        return Footprint(
+            **json.loads(done.stdout.splitlines()[-1])
+        )  # libraries may print before it
+    except (ValueError, IndexError, TypeError):
+        raise MrcfaError("its process printed something else than figures") from None
 
 
 def measure(bundle: Path, contender: str, threads: int) -> Footprint:
@@ -56,11 +61,12 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
     from benchmarks.contenders import CHOICES, contenders
     from benchmarks.environment import device_memory_used
     from mrcfa.bundle import Bundle
+    from mrcfa.manifest import Device
 
     opened = Bundle.open(bundle)
     chosen = next(row for row in contenders(opened, CHOICES, threads) if row.name == contender)
     asked = perf_counter()
-    before = device_memory_used() if chosen.device == "cuda" else None
+    before = device_memory_used() if chosen.device is Device.GPU else None
     waited = perf_counter() - asked
     noise = np.random.default_rng(0)  # a mask costs more the more its classes are mixed
     image = noise.integers(256, size=(*opened.manifest.frame, 3), dtype=np.uint8)
@@ -69,7 +75,7 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
     start_s = perf_counter() - _BEGAN - waited
     for _ in range(FRAMES - 1):
         _, state = backend.step(image, state)
-    after = device_memory_used() if chosen.device == "cuda" else None
+    after = device_memory_used() if chosen.device is Device.GPU else None
     grown = None if before is None or after is None else after - before
     return Footprint(start_s, _peak_bytes(), grown)
 

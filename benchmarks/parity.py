@@ -8,12 +8,10 @@ from numpy.typing import NDArray
 from benchmarks.clip import LOOP, Images, looped
 from mrcfa.backends import Arrays, Backend
 from mrcfa.checks import Check
-from mrcfa.metrics import ConfusionMatrix
-from mrcfa.parity import LIMITS, Parity
+from mrcfa.data.metrics import ConfusionMatrix
+from mrcfa.manifest import Limits, Output
+from mrcfa.parity import Parity
 
-MEAN_IOU = {"fp32": 0.99, "fp16": 0.94}
-"""NVIDIA gates its own FP16 SegFormer at 0.94."""
-WORST_IOU = {"fp32": 0.97, "fp16": 0.8}
 WORST_SHARE = 0.005
 """Smaller classes are left out of the worst: one pixel of a dozen would decide."""
 MARKS = (10, 100, 1000)
@@ -29,9 +27,9 @@ Mask = NDArray[np.uint8]
 class Comparison:
     """One backend against the reference on the same frames."""
 
-    def __init__(self, precision: str, classes: Sequence[str]) -> None:
-        self._precision, self._classes = precision, classes
-        self._parity = Parity(precision)
+    def __init__(self, limits: Limits, classes: Sequence[str]) -> None:
+        self._limits, self._classes = limits, classes
+        self._parity = Parity(limits)
         self._confusion = ConfusionMatrix(len(classes))
 
     def add(self, outputs: Arrays, wanted: Arrays) -> None:
@@ -49,12 +47,12 @@ class Comparison:
         name = self._classes[worst].replace("_", " ")
         return [
             *self._parity.checks,
-            Check("mean IoU of masks", self._confusion.mean_iou, ">=", MEAN_IOU[self._precision]),
+            Check("mean IoU of masks", self._confusion.mean_iou, ">=", self._limits.mean_iou),
             Check(
                 f"IoU of the worst class ({name})",
                 float(counted[worst]),
                 ">=",
-                WORST_IOU[self._precision],
+                self._limits.worst_iou,
             ),
         ]
 
@@ -80,6 +78,7 @@ def expected(reference: Backend, images: Images, depth: int) -> Arrays:
     state = reference.start()
     for number in range(MARKS[0] - depth, MARKS[0] + 1):
         outputs, state = reference.step(images[number % LOOP], state)
+    reference.finish(state)
     return outputs
 
 
@@ -98,6 +97,7 @@ def drift(
         if number in marks:
             errors[number] = error(outputs, wanted)
         show(number / marks[-1])
+    backend.finish(state)
     return errors
 
 
@@ -109,11 +109,11 @@ def error(outputs: Arrays, wanted: Arrays) -> float:
     return float((outputs["mask"] != wanted["mask"]).mean())
 
 
-def drift_checks(errors: Mapping[int, float], precision: str, output: str) -> list[Check]:
+def drift_checks(errors: Mapping[int, float], limits: Limits, output: Output) -> list[Check]:
     """The first mark against what parity allows, every later one against the first."""
-    limits = LIMITS[precision]
-    allowed = limits["worst"] if output == "logits" else 1 - limits["agreement"]
-    what = "largest logit error / range" if output == "logits" else "pixels that differ"
+    allowed, what = 1 - limits.agreement, "pixels that differ"
+    if output is Output.LOGITS:
+        allowed, what = limits.largest_error, "largest logit error / range"
     first, *later = errors
     limit = max(DRIFT * errors[first], NOISE * allowed)
     return [

@@ -1,7 +1,5 @@
-"""The peer in ONNX Runtime: what a user has who deploys single-frame SegFormer instead."""
+"""Single-frame SegFormer as a `Backend` in ONNX Runtime: the peer."""
 
-import hashlib
-import os
 from pathlib import Path
 
 import mrcfa
@@ -9,6 +7,7 @@ from mrcfa.backends import Arrays, Backend, Image
 from mrcfa.backends.onnxruntime import open_session
 from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.extras import load
+from mrcfa.files import cache_folder, fingerprint
 
 
 class Peer(Backend):
@@ -22,29 +21,25 @@ class Peer(Backend):
         if not path.is_file():
             load("benchmarks.segformer").write_segformer(bundle, precision, path)
         self._session = open_session(path, provider, threads)
-        self._output = bundle.manifest.output
+        self._output = bundle.manifest.output.value
         self.name = f"{peer_name(bundle)} in onnxruntime ({provider.upper()}, {precision})"
 
     def start(self) -> None:
         return None
 
-    def encode(self, image: Image) -> Image:
-        return image
-
-    def decode(self, features: Image, state: None) -> tuple[Arrays, None]:
-        (answer,) = self._session.run([self._output], {"image": features[None]})
-        return {self._output: answer[0]}, None
+    def timed_step(self, image: Image, state: None) -> tuple[Arrays, None, dict[str, float]]:
+        (answer,) = self._session.run([self._output], {"image": image[None]})
+        return {self._output: answer[0]}, None, {}
 
 
 def peer_name(bundle: Bundle) -> str:
-    return f"segformer-{bundle.config.backbone.value}"
+    return f"segformer-{bundle.config.backbone}"
 
 
 def peer_file(bundle: Bundle, precision: str) -> Path:
     """Where the peer's graph is kept: not in the bundle, which holds nothing but MRCFA."""
     manifest = bundle.manifest
-    weights = manifest.files[WEIGHTS]["sha256"]
-    identity = repr((mrcfa.__version__, manifest.config, manifest.frame, manifest.output, weights))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "mrcfa" / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
+    weights = manifest.files[WEIGHTS].sha256
+    facts = (mrcfa.__version__, manifest.config, manifest.frame, manifest.output, weights)
+    folder = cache_folder("peer", fingerprint(*facts))
     return folder / f"{peer_name(bundle)}.{precision}.onnx"

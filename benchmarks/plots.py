@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from benchmarks.cost import GpuModel, intensity
 from benchmarks.result import Row
-from mrcfa.bundle import Cost
+from mrcfa.manifest import Cost
 
 WIDTH = 5.6
 """Inches of 72 units: narrow enough that 12-unit letters are legible on a phone."""

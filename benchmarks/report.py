@@ -12,19 +12,22 @@ from benchmarks.cost import (
     PAPER_FPS,
     PAPER_GPU,
     GpuModel,
+    bounded_variant,
     ceilings,
     intensity,
     known_gpu,
     totals,
 )
 from benchmarks.plots import latency_distribution, roofline, stage_breakdown, timeline
-from benchmarks.result import Outcome, Result
+from benchmarks.result import Outcome, Result, Verdict
 from benchmarks.strip import difference_picture, frame_picture, mask_picture
 from benchmarks.table import COLUMNS, NOTHING, boundary, cells, notes
-from mrcfa.bundle import Cost
+from mrcfa.manifest import Cost, Output
 
 _SIGNS = {"<=": "≤", ">=": "≥"}
-_LOOKS = {"passed": "passed", "FAILED": "failed", "stopped": "failed", NOTHING: "nothing"}
+_STATUS = {Verdict.PASSED: "passed", Verdict.FAILED: "failed", Verdict.STOPPED: "failed"}
+_LOOKS = {verdict.value: look for verdict, look in _STATUS.items()} | {NOTHING: "nothing"}
+"""Text of a cell -> its class in the page's style sheet."""
 
 
 def report(result: Result) -> str:
@@ -33,7 +36,7 @@ def report(result: Result) -> str:
     return Template(template).substitute(
         bundle=escape(str(result.bundle.path)),
         boundary=escape(boundary(result)),
-        status=result.status,
+        status=_STATUS.get(result.verdict, ""),
         headline=escape(result.headline),
         caution=_caution(result),
         backends=_backends(result),
@@ -52,7 +55,7 @@ def report(result: Result) -> str:
 
 
 def _caution(result: Result) -> str:
-    if not result.bundle.manifest.weights["random"]:
+    if not result.bundle.manifest.weights.random:
         return ""
     text = "The weights are random: masks mean nothing, while parity and speed are real."
     return f'<p class="note">{text}</p>'
@@ -73,11 +76,11 @@ def _speed_plots(result: Result) -> str:
                 "Latency",
                 latency_distribution(timed),
                 "Every frame as a dot, quartiles as a box. From a frame in host memory to its "
-                f"{result.bundle.manifest.output} in host memory.",
+                f"{result.bundle.manifest.output.value} in host memory.",
             ),
             _figure(
                 "Latency over time",
-                timeline(timed, result.request.warmup),
+                timeline(timed, result.options.warmup),
                 "Backends take turns at every frame, so a slow moment shows in all of them.",
             ),
             _figure(
@@ -111,7 +114,7 @@ def _checks(result: Result) -> str:
             check.name,
             f"{check.value:.4g}",
             f"{_SIGNS[check.operator]} {check.threshold:.4g}",
-            "passed" if check.passed else "FAILED",
+            (Verdict.PASSED if check.passed else Verdict.FAILED).value,
         ]
         for row in result.rows
         for check in row.checks
@@ -128,7 +131,7 @@ def _drift(result: Result) -> str:
     stops = list(followed[0].drift)
     rows = [[row.name, *(f"{row.drift[mark]:.3g}" for mark in stops)] for row in followed]
     what = "Share of pixels that differ"
-    if result.bundle.manifest.output == "logits":
+    if result.bundle.manifest.output is Output.LOGITS:
         what = "Largest logit error as a share of the range"
     columns = ["backend", *(f"frame {mark}" for mark in stops)]
     return (
@@ -161,7 +164,10 @@ def _strip(result: Result) -> str:
 
 
 def _cost(result: Result) -> str:
-    costs, graphs = result.bundle.manifest.cost, result.bundle.manifest.graphs
+    variants = result.bundle.manifest.variants
+    bounded = bounded_variant(result.bundle)
+    shown = bounded or next(iter(variants.values()))
+    costs = shown.cost
     counted = ("stage", "G multiply-adds", "MB moved", "FLOP/byte")
     figures = [[_stage(cost), *_figures(cost)] for cost in costs]
     figures.append(["total", *_figures(totals(costs))])
@@ -169,9 +175,9 @@ def _cost(result: Result) -> str:
         "multiply-adds of convolutions and matrix products, and what every operator reads and "
         "writes"
     )
-    if "fp16" not in graphs:
+    if bounded is None:
         return (
-            f'<p class="note">Read off the {next(iter(graphs))} graphs: {what}. Bounds are known '
+            f'<p class="note">Read off the {shown.precision} graphs: {what}. Bounds are known '
             f"of FP16, which this bundle has no graphs of.</p>{_table(counted, figures)}"
         )
     gpu = _here(result) or GPUS[0]

@@ -8,24 +8,26 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import BACKENDS, Contender, Role, check_names
+from benchmarks.contenders import USUAL, Contender, Role, check_names
 from benchmarks.cost import ceilings
 from benchmarks.footprint import Footprint
 from benchmarks.parity import MARKS, Mask
 from benchmarks.speed import Ratio, Speed, ratio
-from mrcfa.bundle import MANIFEST, Bundle, sha256
+from mrcfa.bundle import MANIFEST, Bundle
 from mrcfa.checks import Check
 from mrcfa.errors import MrcfaError, named
+from mrcfa.files import sha256
+from mrcfa.manifest import Device
 
 PICTURED = 3
 """Frames whose masks are kept for the report."""
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchOptions:
     """What is to be measured. What no bundle could satisfy is refused at once."""
 
-    backends: Sequence[str] = BACKENDS
+    backends: Sequence[str] = USUAL
     frames: int = 30
     warmup: int = 10
     """Frames before the clock runs; at least as many as the farthest reference lies back."""
@@ -55,6 +57,22 @@ class Outcome(str, Enum):
     STOPPED = "stopped"
 
 
+class Verdict(str, Enum):
+    """What a row says of parity."""
+
+    PASSED = "passed"
+    FAILED = "FAILED"
+    NOT_RUN = "not run"
+    STOPPED = "stopped"
+    REFERENCE = "reference"
+    ANOTHER_MODEL = "another model"
+    NOT_CHECKED = "not checked"
+
+    @property
+    def bad(self) -> bool:
+        return self in (Verdict.FAILED, Verdict.STOPPED)
+
+
 @dataclass(frozen=True)
 class Row:
     """All that was found out about one contender."""
@@ -82,21 +100,20 @@ class Row:
         return named(check.name for check in self.checks if not check.passed)
 
     @property
-    def verdict(self) -> str:
-        """`passed`, `FAILED`, or why there is nothing to pass."""
+    def verdict(self) -> Verdict:
         if self.outcome is not Outcome.RAN:
-            return self.outcome.value
+            return Verdict.NOT_RUN if self.outcome is Outcome.NOT_RUN else Verdict.STOPPED
         if self.checks:
-            return "passed" if all(check.passed for check in self.checks) else "FAILED"
-        return {Role.REFERENCE: "reference", Role.PEER: "another model"}.get(
-            self.contender.role, "not checked"
-        )
+            passed = all(check.passed for check in self.checks)
+            return Verdict.PASSED if passed else Verdict.FAILED
+        idle = {Role.REFERENCE: Verdict.REFERENCE, Role.PEER: Verdict.ANOTHER_MODEL}
+        return idle.get(self.contender.role, Verdict.NOT_CHECKED)
 
 
 @dataclass(frozen=True)
 class Result:
     bundle: Bundle
-    request: Request
+    options: BenchOptions
     rows: tuple[Row, ...]
     environment: Mapping[str, str]
     pictures: Mapping[int, Mask]
@@ -112,22 +129,20 @@ class Result:
         ran = any(
             row.outcome is Outcome.RAN and row.contender.role is not Role.PEER for row in self.rows
         )
-        sound = all(
-            row.outcome is not Outcome.STOPPED and row.verdict != "FAILED" for row in self.rows
-        )
-        return ran and sound
+        return ran and not any(row.verdict.bad for row in self.rows)
 
     @property
-    def status(self) -> str:
-        """`passed`, `failed`, or nothing where nothing was compared."""
+    def verdict(self) -> Verdict:
+        """Of the whole."""
         if not self.passed:
-            return "failed"
-        return "passed" if any(row.checks for row in self.rows) else ""
+            return Verdict.FAILED
+        compared = any(row.checks for row in self.rows)
+        return Verdict.PASSED if compared else Verdict.NOT_CHECKED
 
     @property
     def headline(self) -> str:
         """The whole result in a sentence or two."""
-        bad = [row for row in self.rows if row.verdict in ("FAILED", Outcome.STOPPED.value)]
+        bad = [row for row in self.rows if row.verdict.bad]
         checked = [row for row in self.rows if row.checks]
         idle = sum(row.outcome is Outcome.NOT_RUN for row in self.rows)
         if bad:
@@ -156,15 +171,19 @@ class Result:
             "kind": "run",
             "bundle": str(self.bundle.path),
             "manifest_sha256": sha256(self.bundle.path / MANIFEST),
-            "request": {**asdict(self.request), "video": str(self.request.video or "synthetic")},
+            "options": {**asdict(self.options), "video": str(self.options.video or "synthetic")},
             "environment": dict(self.environment),
-            "passed": self.passed if self.status else None,
+            "passed": None if self.verdict is Verdict.NOT_CHECKED else self.passed,
         }
         lines = [
             run,
             *self._frame_lines(),
             *(self._row_line(row) for row in self.rows),
-            *({"kind": "cost", **asdict(cost)} for cost in self.bundle.manifest.cost),
+            *(
+                {"kind": "cost", "variant": name, **asdict(cost)}
+                for name, variant in self.bundle.manifest.variants.items()
+                for cost in variant.cost
+            ),
             *({"kind": "bound", **asdict(each)} for each in ceilings(self.bundle)),
         ]
         return "".join(json.dumps(line) + "\n" for line in lines)
@@ -173,7 +192,7 @@ class Result:
         row = min(rows, key=lambda row: row.speed.percentile_ms(50) if row.speed else math.inf)
         clip, peer = self.faster_than_clip(row), self.time_of_peer(row)
         text = f" The fastest, {row.name}, makes {row.speed.fps:.1f} FPS" if row.speed else ""
-        where = "" if row.contender.device == "cpu" else " on the CPU"
+        where = "" if row.contender.device is Device.CPU else " on the CPU"
         text += f", {clip} times as fast as the paper's model on clips{where}" if clip else ""
         text += f", in {peer} of the time of single-frame SegFormer" if peer else ""
         return text + "."
@@ -195,7 +214,7 @@ class Result:
             {
                 "kind": "frame",
                 "row": row.name,
-                "frame": self.request.warmup + number,
+                "frame": self.options.warmup + number,
                 "ms": seconds * 1e3,
                 **{f"{part}_ms": values[number] * 1e3 for part, values in row.speed.parts.items()},
             }
@@ -211,7 +230,7 @@ class Result:
             "row": row.name,
             "outcome": row.outcome.value,
             "reason": row.reason,
-            "verdict": row.verdict,
+            "verdict": row.verdict.value,
             "speed": row.speed.to_json() if row.speed else None,
             "times_as_fast_as_eager_clip": asdict(clip) if clip else None,
             "time_over_peer": asdict(peer) if peer else None,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mrcfa.bundle import WEIGHTS, Bundle
-from mrcfa.config import MEAN, STD
-from mrcfa.model import MRCFA
-from mrcfa.sinks import replaced
-from mrcfa.weights import load_weights
+from mrcfa.files import replaced
+from mrcfa.manifest import Output
+from mrcfa.model.frames import FullSizeMask, Normalise
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.weights import load_weights
 
 OPSET = 18
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
@@ -24,26 +24,19 @@ class SegFormer(nn.Module):
     MRCFA's encoder, fusion and single-frame head are SegFormer, so they are taken from the model.
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(
-        self, model: MRCFA, frame: tuple[int, int], output: str, dtype: torch.dtype
+        self, model: MRCFA, frame: tuple[int, int], output: Output, dtype: torch.dtype
     ) -> None:
         super().__init__()
+        self.prepare = Normalise(model.config.size)
         self.encoder, self.fusion, self.predict = model.encoder, model.fusion, model.linear_pred
-        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
-        self.size, self.frame, self.output = model.config.size, frame, output
+        self.answer: nn.Module = nn.Identity()
+        if output is Output.MASK:
+            self.answer = FullSizeMask(model.config.size, frame)
         self.to(dtype).eval()
 
     def forward(self, image: Tensor) -> Tensor:
-        pixels = image.to(self.mean.dtype).permute(0, 3, 1, 2)
-        pixels = (_resized(pixels, self.size) - self.mean) / self.std
-        logits = self.predict(self.fusion(self.encoder(pixels)))
-        if self.output == "logits":
-            return logits
-        return _resized(_resized(logits, self.size), self.frame).argmax(dim=1).to(torch.uint8)
+        return self.answer(self.predict(self.fusion(self.encoder(self.prepare(image)))))
 
 
 def write_segformer(bundle: Bundle, precision: str, path: Path) -> None:
@@ -60,15 +53,9 @@ def write_segformer(bundle: Bundle, precision: str, path: Path) -> None:
             (torch.zeros(1, *manifest.frame, 3, dtype=torch.uint8),),
             part,
             input_names=["image"],
-            output_names=[manifest.output],
+            output_names=[manifest.output.value],
             opset_version=OPSET,
             external_data=False,
             dynamo=True,
             verbose=False,
         )
-
-
-def _resized(image: Tensor, size: tuple[int, int]) -> Tensor:
-    if tuple(image.shape[2:]) == size:
-        return image
-    return F.interpolate(image, size=size, mode="bilinear", align_corners=False)

@@ -1,4 +1,4 @@
-"""How long a backend takes from a frame in host memory to its mask in host memory."""
+"""Latency per frame, host to host; percentiles, and ratios with 95 % intervals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,11 +87,10 @@ class Stopwatch:
         self._parts.append(parts)
         return outputs
 
-    def speed(self, warmup: int, in_parts: bool) -> Speed:
+    def speed(self, warmup: int) -> Speed:
         """What was measured after the first frames."""
         timed = self._parts[warmup:]
-        names = timed[0] if in_parts else ()
         return Speed(
             np.array(self._seconds[warmup:]),
-            {name: np.array([parts[name] for parts in timed]) for name in names},
+            {name: np.array([parts[name] for parts in timed]) for name in timed[0]},
         )

@@ -1,4 +1,4 @@
-"""Small pictures for the report: a frame, masks of it, and where they differ."""
+"""The report's thumbnails as data URIs: frame, masks, differences."""
 
 from base64 import b64encode
 from io import BytesIO

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from benchmarks.result import Result, Row
+from mrcfa.manifest import Device
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +39,7 @@ def cells(result: Result, row: Row) -> list[str]:
         f"{speed.fps:.2f}" if speed else NOTHING,
         str(result.faster_than_clip(row) or NOTHING),
         str(result.time_of_peer(row) or NOTHING),
-        row.verdict,
+        row.verdict.value,
         memory,
         f"{foot.start_s:.1f}" if foot else NOTHING,
     ]
@@ -50,7 +51,9 @@ def notes(result: Result) -> list[str]:
     found += [
         f"{row.name}: {check}" for row in result.rows for check in row.checks if not check.passed
     ]
-    if any(row.contender.device == "cuda" and result.faster_than_clip(row) for row in result.rows):
+    if any(
+        row.contender.device is Device.GPU and result.faster_than_clip(row) for row in result.rows
+    ):
         found.append("× eager-clip: the paper's model ran on the CPU, whatever the row ran on")
     if result.unchecked:
         found.append(f"parity was not checked: {result.unchecked}")
@@ -59,12 +62,12 @@ def notes(result: Result) -> list[str]:
 
 def boundary(result: Result) -> str:
     """What was measured, on what: a figure never stands without it."""
-    config, manifest, request = result.bundle.config, result.bundle.manifest, result.request
+    config, manifest, options = result.bundle.config, result.bundle.manifest, result.options
     size = "×".join(map(str, manifest.frame))
     return (
-        f"MRCFA {config.backbone.value}, {config.dataset.value}, frames of {size}, uint8 frame in "
-        f"to {manifest.output} out; {request.frames} frames after {request.warmup}; "
-        f"{result.environment['processor']}, threads: {request.threads}"
+        f"MRCFA {config.backbone}, {config.dataset}, frames of {size}, uint8 frame in "
+        f"to {manifest.output.value} out; {options.frames} frames after {options.warmup}; "
+        f"{result.environment['processor']}, threads: {options.threads}"
     )
 
 

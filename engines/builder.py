@@ -6,7 +6,6 @@ that differs is how a target is named, which `Target` and two lines here know.
 
 import hashlib
 import json
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,13 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from engines.choices import PluginUse
 from engines.layers import Layer, layers
 from engines.progress import Progress, interruptible, monitor
 from engines.target import Target
-from mrcfa.bundle import Bundle, Engine
-from mrcfa.config import Config
-from mrcfa.errors import MrcfaError, named
+from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.errors import MrcfaError
 from mrcfa.extras import load
+from mrcfa.files import check_writable, write_whole
 from mrcfa.flavours import (
     PLUGIN_NAME,
     TOPK_LIMIT,
@@ -32,18 +32,18 @@ from mrcfa.flavours import (
     load_plugin,
     logger,
 )
+from mrcfa.manifest import Device, Engine
+from mrcfa.model.config import Config
 
-PARTS = ("encoder", "decoder")
-PLUGIN_USES = ("auto", "never", "always")
 HIGHEST_LEVEL = 5
 
 
 @dataclass(frozen=True)
-class Options:
+class BuildOptions:
     """What `mrcfa build` may be told beyond the target."""
 
     precision: str = "fp16"
-    plugin: str = "auto"
+    plugin: PluginUse = PluginUse.AUTO
     plugin_library: Path | None = None
     timing_cache: Path | None = None
     workspace_mb: int | None = None
@@ -72,34 +72,33 @@ class Built:
 def build_engines(
     path: str | Path,
     target: Target,
-    options: Options,
+    options: BuildOptions,
     progress: Progress = lambda what, share: None,
 ) -> Built:
     """Compile both graphs and add them to the bundle, or leave it as it was."""
     bundle = Bundle.open(path)
     _check_options(target, options)
-    graphs = {part: bundle.graph(options.precision, part) for part in PARTS}
+    name = bundle.variant_name(Device.GPU, options.precision)
+    variant = bundle.manifest.variants[name]
     plugin = _takes_plugin(bundle.config, options.plugin)
-    _check_writable(bundle.path)
+    check_writable(bundle.path / MANIFEST)
     compiler = _Compiler(target, options)
     if plugin:
         load_plugin(target.trt, options.plugin_library)
         check_parser_takes_plugins(target.trt)
     plans = {
         part: compiler.plan(part, bundle.file(graph.file), plugin and part == "decoder", progress)
-        for part, graph in graphs.items()
+        for part, graph in variant.graphs.items()
     }
-    engine, contents = _packed(plans, target, options)
-    current = _current(bundle, (graph.file for graph in graphs.values()))
+    engine, contents = _packed(plans, target, options, name)
+    current = _current(bundle, (graph.file for graph in variant.graphs.values()))
     built = Built(current.with_engine(engine, contents), engine, plans)
     compiler.save_timing_cache()
     return built
 
 
-def _check_options(target: Target, options: Options) -> None:
+def _check_options(target: Target, options: BuildOptions) -> None:
     """Refuse what cannot work before minutes are spent on it."""
-    if options.plugin not in PLUGIN_USES:
-        raise MrcfaError(f"unknown --plugin {options.plugin!r}; choose one of {named(PLUGIN_USES)}")
     level = options.optimization_level
     if level is not None and not 0 <= level <= HIGHEST_LEVEL:
         raise MrcfaError(f"optimization level {level} is not between 0 and {HIGHEST_LEVEL}")
@@ -124,29 +123,20 @@ def _check_options(target: Target, options: Options) -> None:
             )
 
 
-def _takes_plugin(config: Config, use: str) -> bool:
-    height, width = config.size
-    kept = config.kept(height // config.key_stride * (width // config.key_stride))
-    if use == "never" and kept > TOPK_LIMIT:
+def _takes_plugin(config: Config, use: PluginUse) -> bool:
+    if use is PluginUse.NEVER and config.kept > TOPK_LIMIT:
         raise MrcfaError(
-            f"this model keeps {kept} tokens of a frame and TensorRT's TopK takes {TOPK_LIMIT}: "
-            "build with the plugin (--plugin auto), or export with a lower --keep or --size"
+            f"this model keeps {config.kept} tokens of a frame and TensorRT's TopK takes "
+            f"{TOPK_LIMIT}: build with the plugin (--plugin auto), or export with a lower --keep "
+            "or --size"
         )
-    return use == "always" or kept > TOPK_LIMIT
-
-
-def _check_writable(folder: Path) -> None:
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise MrcfaError(f"{folder} cannot take the engine: {error.strerror or error}") from None
+    return use is PluginUse.ALWAYS or config.kept > TOPK_LIMIT
 
 
 class _Compiler:
     """ONNX -> plan, with one TensorRT and one configuration for both graphs."""
 
-    def __init__(self, target: Target, options: Options) -> None:
+    def __init__(self, target: Target, options: BuildOptions) -> None:
         self._target, self._options, self._trt = target, options, target.trt
         with heard(self._trt, options.verbose) as said:
             try:
@@ -179,15 +169,10 @@ class _Compiler:
         path = self._options.timing_cache
         if path is None:
             return
-        scratch = path.with_name(f".{path.name}.partial")
         try:
-            scratch.write_bytes(self._config.get_timing_cache().serialize())
-            scratch.replace(path)
-        except OSError as error:
-            scratch.unlink(missing_ok=True)
-            raise MrcfaError(
-                f"the engines are built, but {path} cannot be written: {error.strerror}"
-            ) from None
+            write_whole(path, bytes(self._config.get_timing_cache().serialize()))
+        except MrcfaError as error:
+            raise MrcfaError(f"the engines are built, but: {error}") from None
 
     def _parsed(self, file: Path, plugin: bool) -> tuple[Any, Any]:
         """Network and parser. Strongly typed: TensorRT 10 wants a flag, 11 knows nothing else."""
@@ -266,7 +251,7 @@ def _first(parser: Any) -> str:
 
 
 def _packed(
-    plans: Mapping[str, Plan], target: Target, options: Options
+    plans: Mapping[str, Plan], target: Target, options: BuildOptions, variant: str
 ) -> tuple[Engine, dict[str, bytes]]:
     """The engine's entry for the manifest, and its files.
 
@@ -286,6 +271,7 @@ def _packed(
         tensorrt=target.trt.__version__,
         compute_capabilities=target.sms,
         precision=options.precision,
+        variant=variant,
         plugin=PLUGIN_NAME if any(plan.plugin for plan in plans.values()) else None,
         encoder=named_by_content("encoder", "engine", plans["encoder"].content),
         decoder=named_by_content("decoder", "engine", plans["decoder"].content),

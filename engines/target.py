@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
+from engines.choices import FlavourChoice
 from engines.gpus import JETSONS
 from mrcfa import machine
 from mrcfa.errors import MrcfaError, named
@@ -33,11 +34,11 @@ class Target:
         return "-".join([self.flavour.value, *(f"sm{sm}" for sm in self.sms)])
 
 
-def choose_target(flavour: str = "auto", sms: Sequence[int] = ()) -> Target:
+def choose_target(flavour: FlavourChoice = FlavourChoice.AUTO, sms: Sequence[int] = ()) -> Target:
     """`auto` takes TensorRT if it is there with the GPU asked for, and TensorRT-RTX otherwise."""
-    if flavour == "auto":
+    if flavour is FlavourChoice.AUTO:
         return _automatic(sms)
-    return _on_this_gpu(sms) if Flavour(flavour) is Flavour.TENSORRT else _for_any_rtx(sms)
+    return _on_this_gpu(sms) if flavour is FlavourChoice.TENSORRT else _for_any_rtx(sms)
 
 
 def _automatic(sms: Sequence[int]) -> Target:
@@ -52,7 +53,7 @@ def _automatic(sms: Sequence[int]) -> Target:
     except MissingExtra:
         raise MissingExtra(
             "no TensorRT is installed: TensorRT-RTX builds for RTX GPUs on any machine "
-            f"({install_command('tensorrt_rtx')}), TensorRT for the GPU it runs on "
+            f"({install_command('rtx')}), TensorRT for the GPU it runs on "
             f"({install_command('tensorrt')}; a Jetson has it from JetPack)"
         ) from None
 

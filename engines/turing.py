@@ -62,10 +62,10 @@ def _is_plain_and_grouped(node: onnx.NodeProto) -> bool:
 
 @dataclass(frozen=True)
 class _GroupedConv:
-    """A conv of stride 1: (R, G·I, h, w) -> (R, G·O, h, w), I and O channels to each of G groups.
+    """A conv of stride 1 with I inputs and O outputs to each of G groups -> (R, G·O, h, w).
 
-    Output o of every group is Σ over inputs i and taps (y, x) of the kernel's w[o, i, y, x] times
-    input i shifted by (y, x), which is arithmetic on (R, G, h, w) images.
+    Output o of every group is a sum over inputs i and taps (y, x): input i, padded and shifted by
+    (y, x), times a weight (docs/algebra.md, lemma 12). All are images (R, G, 1, h, w).
     """
 
     node: onnx.NodeProto

@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import onnx
 
-from mrcfa.bundle import Cost
+from mrcfa.manifest import Cost
 
 _FREE = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Constant"}
 """Views: no runtime moves their data."""

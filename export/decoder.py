@@ -1,4 +1,8 @@
-"""The stateful decoder graph, for export: queries and the memory in, mask and memory out."""
+"""The stateful decoder graph in its plain form, for export: Recall → STM → SAR, MAA → retrieval.
+
+Kept tokens are channels, (R, S, h, w), where the reference model has them on the batch axis
+(docs/algebra.md, lemma 6).
+"""
 
 from collections.abc import Sequence
 
@@ -6,119 +10,68 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.layout import Layout
-from export.precision import make_half
-from export.refinement import (
-    Aggregation,
-    GroupedLayer,
-    LoneNorm,
-    Maps,
-    SplitLayer,
-    repeated_conv,
-    steps_of,
-)
-from export.retrieval import (
-    ClassesFirst,
-    LastAxisMask,
-    LastAxisRetrieval,
-    Mask,
-    Retrieval,
-    resize,
-    shift_for,
-)
+from export.precision import widely
+from export.refinement import Affinity, Refine, upsampled
 from export.select_tokens import select_tokens
-from mrcfa.model import MRCFA
-from mrcfa.schedule import memory_table
+from export.tensors import entry_columns, selection
+from mrcfa.manifest import Output
+from mrcfa.model.config import Config
+from mrcfa.model.frames import FullSizeMask, resize
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.schedule import memory_table
 
-BLOCK = 16
-"""ONNX Runtime's fast layout is for whole blocks of channels, 8 or 16 on most CPUs."""
 LAST_FRAME = 2**30
-"""The frame number saturates here, years before int32 would overflow."""
+"""The frame number saturates here; int32 would overflow at twice as many."""
 
 
 class DecoderGraph(nn.Module):
-    """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits, mask if asked for).
+    """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits[, mask])."""
 
-    Only one of the last two is an output of the ONNX graph. The FP32 graph is laid out for CPUs: it
-    refines one reference after the other, so that their maps stay in the cache, and has the classes
-    on the last axis; tokens that come again, and do not count, fill up the last block of their
-    channels. The FP16 graph is laid out for GPUs, which would rather have it all at once; so is an
-    FP32 graph with more positions than `shift_for` can serve.
-    """
-
-    def __init__(
-        self, model: MRCFA, layout: Layout, frame: tuple[int, int], output: str, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, model: MRCFA, frame: tuple[int, int], output: Output) -> None:
         super().__init__()
-        config = model.config
-        self.strides, self.scales = layout.strides, model.refinement.strides
-        self.finest, self.output = layout.grid(config.output_stride), output
-        shift = None
-        if dtype == torch.float32:
-            shift = shift_for(model.refinement, layout.tokens(self.scales[-1]))
-        kept = layout.selection.keep
-        tokens = kept if shift is None else -(-kept // BLOCK) * BLOCK
-        layer: type[nn.Module] = GroupedLayer if shift is None else SplitLayer
+        config, refinement = model.config, model.refinement
+        self.config, self.scales = config, refinement.strides
         self.recall = Recall(config.references)
-        self.stm = Selection(layout, tokens)
-        self.queries, self.affinity = nn.ModuleDict(), nn.ModuleDict()
-        self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict()
+        self.stm = STM(config)
+        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
         for stride in self.scales:
-            name, grid, channels = str(stride), layout.grid(stride), config.width(stride)
-            kernel: Tensor | None = None
-            if name in model.refinement.sar:
-                first, *rest = steps_of(model.refinement.sar[name], channels)
-                kernel = None if shift is None else first.conv.weight
-                start: nn.Module = (layer if kernel is None else LoneNorm)(first, tokens, grid)
-                self.sar[name] = nn.Sequential(start, *(layer(each, tokens, grid) for each in rest))
-            if name in model.refinement.maa:
-                steps = steps_of(model.refinement.maa[name])
-                refine = nn.Sequential(*(layer(step, tokens, grid) for step in steps))
-                self.maa[name] = Aggregation(refine)
-            self.queries[name] = Queries(grid, channels, kernel)
-            self.affinity[name] = Affinity(grid, 1 if name in self.sar else channels)
-        self.classes_last = shift is not None
-        if shift is not None:
-            self.together = 1
-            self.retrieval: nn.Module = LastAxisRetrieval(layout.grid(4), shift, kept, tokens)
-            self.logits: nn.Module = ClassesFirst()
-            self.mask: nn.Module = LastAxisMask(config.size, frame)
-        else:
-            self.together = len(config.references)
-            self.retrieval = Retrieval(layout.grid(4))
-            self.logits = nn.Identity()
-            self.mask = Mask(config.size, frame)
-        self.float()
-        if dtype == torch.float16:
-            make_half(self)
+            name, grid, width = str(stride), config.grid(stride), config.width(stride)
+            if name in refinement.sar:
+                self.sar[name] = Refine(refinement.sar[name], config.kept, grid, channels=width)
+            if name in refinement.maa:
+                self.maa[name] = Refine(refinement.maa[name], config.kept, grid)
+            self.affinity[name] = Affinity(grid, 1 if name in self.sar else width)
+        self.retrieval = Retrieval(config.grid(4))
+        self.mask = FullSizeMask(config.size, frame) if output is Output.MASK else None
 
     def forward(self, base: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
         *queries, entry, memory, frame = inputs
-        asked = dict(zip(reversed(self.strides), queries, strict=True))
+        asked = dict(zip(reversed(self.config.used_strides), queries, strict=True))
         references, memory_out, frame_out = self.recall(memory, entry, frame)
-        *keys, values = (part.split(self.together) for part in self.stm(asked[32], references))
-        asked = {stride: self.queries[str(stride)](asked[stride]) for stride in self.scales}
-        weights = [
-            self._weights(asked, dict(zip(self.strides, kept, strict=True)))
-            for kept in zip(*keys, strict=True)
-        ]
+        *keys, values = self.stm(asked[32], references)
+        weights = self._weights(asked, dict(zip(self.config.used_strides, keys, strict=True)))
         logits = self.retrieval(base, weights, values)
-        answers = [self.logits(logits)] if self.output == "logits" else [logits, self.mask(logits)]
+        answers = [logits] if self.mask is None else [logits, self.mask(logits)]
         return memory_out, frame_out, *answers
 
-    def _weights(self, asked: dict[int, Tensor], kept: dict[int, Tensor]) -> Tensor:
-        """SAR and MAA for some references: (r, S, h·w) on the finest grid."""
-        refined: Maps | None = None
+    def _weights(self, asked: dict[int, Tensor], keys: dict[int, Tensor]) -> Tensor:
+        """SAR at every scale, MAA from the coarsest to the finest: (R, S, h·w)."""
+        refined: Tensor | None = None
         for stride in self.scales:
             name = str(stride)
-            maps = Maps([self.affinity[name](kept[stride], asked[stride])])
+            maps = self.affinity[name](keys[stride], asked[stride].transpose(1, 2))
             if name in self.sar:
                 maps = self.sar[name](maps)
-            refined = maps if refined is None else self.maa[name](refined, maps)
+            refined = maps if refined is None else self.maa[name](_added(upsampled(refined), maps))
         assert refined is not None
-        assert refined.spread is None
-        (finest,) = refined.tensors
-        return resize(finest, self.finest, align_corners=True).flatten(2)
+        grid = self.config.grid(self.config.output_stride)
+        return resize(refined, grid, align_corners=True).flatten(2)
+
+
+def _added(coarser: Tensor, maps: Tensor) -> Tensor:
+    """Without SAR one raw map joins every channel of the coarser ones."""
+    repeats = coarser.shape[1] // maps.shape[1]
+    return coarser + (maps if repeats == 1 else maps.repeat_interleave(repeats, dim=1))
 
 
 class Recall(nn.Module):
@@ -132,73 +85,62 @@ class Recall(nn.Module):
         self.register_buffer("schedule", torch.tensor(memory_table(offsets)))
 
     def forward(self, memory: Tensor, entry: Tensor, frame: Tensor) -> tuple[Tensor, ...]:
-        history = torch.cat([memory, entry])
+        """(1, M, N, D), (1, N, D), (1,) -> references (R, N, D), memory_out, frame_out."""
+        history = torch.cat([memory.flatten(0, 1), entry])
         row = self.schedule[frame.clamp(max=self.depth).long()][0]
-        return history[row], history[1:], (frame + 1).clamp(max=LAST_FRAME)
+        return history[row], history[1:].unsqueeze(0), (frame + 1).clamp(max=LAST_FRAME)
 
 
-class Selection(nn.Module):
-    """STM: (R, N, D) entries -> the kept tokens' keys of all scales and values, (R, S, ·).
+class STM(nn.Module):
+    """(R, N, D) entries -> the kept tokens' keys of all scales and values, (R, S, ·).
 
-    As many as `tokens`: after the last the first come again.
+    Tokens come in any order: TopK's here, ascending in the plugin (docs/algebra.md, lemma 6).
     """
 
     row: Tensor
-    order: Tensor
 
-    def __init__(self, layout: Layout, tokens: int) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
-        self.columns, self.selection = layout.columns, layout.selection
-        self.register_buffer("row", torch.arange(len(layout.config.references)).unsqueeze(1))
-        self.register_buffer("order", torch.arange(tokens) % self.selection.keep)
+        self.columns, self.call = entry_columns(config), selection(config)
+        self.register_buffer("row", torch.arange(len(config.references)).unsqueeze(1))
 
     def forward(self, query: Tensor, references: Tensor) -> Sequence[Tensor]:
         coarse, *rest = references.split(self.columns, dim=2)
-        coarse = coarse.reshape(coarse.shape[0], self.selection.height * self.selection.width, -1)
-        selected = select_tokens(query @ coarse.transpose(1, 2), self.selection).long()
-        if len(self.order) > self.selection.keep:
-            selected = selected[:, self.order]
-        if self.selection.factor == 1:
+        coarse = coarse.reshape(coarse.shape[0], self.call.height * self.call.width, -1)
+        selected = self.chosen(select_tokens(query @ coarse.transpose(1, 2), self.call).long())
+        if self.call.factor == 1:
             return references[self.row, selected].split(self.columns, dim=2)
-        # Bilinear upsampling acts on positions, the product with the queries on channels, so
-        # upsampling the keys upsamples the affinity along its key axes.
-        grid = coarse.transpose(1, 2).unflatten(2, (self.selection.height, self.selection.width))
-        finer = F.interpolate(
-            grid, scale_factor=self.selection.factor, mode="bilinear", align_corners=False
-        )
-        tokens = torch.cat([finer.flatten(2).transpose(1, 2), *rest], dim=2)
-        return tokens[self.row, selected].split([finer.shape[1], *self.columns[1:]], dim=2)
+        finer = self._upsampled(coarse)
+        tokens = torch.cat([finer, *rest], dim=2)
+        return tokens[self.row, selected].split([finer.shape[2], *self.columns[1:]], dim=2)
+
+    def chosen(self, selected: Tensor) -> Tensor:
+        """The tokens that are gathered, from the selected ones."""
+        return selected
+
+    def _upsampled(self, coarse: Tensor) -> Tensor:
+        """Keys (R, n, C) on the grid of the values, (R, N, C), bilinear.
+
+        The reference model upsamples the affinities instead (docs/algebra.md, lemma 7).
+        """
+        grid = coarse.transpose(1, 2).unflatten(2, (self.call.height, self.call.width))
+        factor = self.call.factor
+        finer = F.interpolate(grid, scale_factor=factor, mode="bilinear", align_corners=False)
+        return finer.flatten(2).transpose(1, 2)
 
 
-class Queries(nn.Module):
-    """A grid's queries as the product with the keys wants them: (1, h·w, C) -> (1, C, h·w).
+class Retrieval(nn.Module):
+    """(1, C, h, w) base, (R, S, h·w) maps, (R, S, C) values -> (1, C, H/4, W/4) logits.
 
-    On CPUs SAR's first conv is done here, once for all references: it acts on positions, alike for
-    all tokens, and the product on channels, so they commute.
+    Softmax over the tokens of each reference. Values are class scores, divided by R already, so the
+    sum over references and tokens is one product, (C, R·S) × (R·S, h·w) (docs/algebra.md, lemma 4).
     """
 
-    def __init__(self, grid: tuple[int, int], channels: int, kernel: Tensor | None) -> None:
+    def __init__(self, quarter: tuple[int, int]) -> None:
         super().__init__()
-        self.grid = grid
-        self.conv = None if kernel is None else repeated_conv(kernel, channels)
+        self.quarter = quarter
 
-    def forward(self, queries: Tensor) -> Tensor:
-        queries = queries.transpose(1, 2)
-        if self.conv is None:
-            return queries
-        return self.conv(queries.unflatten(2, self.grid)).flatten(2)
-
-
-class Affinity(nn.Module):
-    """Kept keys (R, S, C) against a grid of queries (1, C, h·w): (R, S, h, w).
-
-    Without SAR there is no conv to take the √C that the queries gave up, so it is put back here.
-    """
-
-    def __init__(self, grid: tuple[int, int], channels: int) -> None:
-        super().__init__()
-        self.grid, self.scale = grid, channels**0.5
-
-    def forward(self, keys: Tensor, queries: Tensor) -> Tensor:
-        maps = (keys @ queries).unflatten(2, self.grid)
-        return maps if self.scale == 1 else maps * self.scale
+    def forward(self, base: Tensor, maps: Tensor, values: Tensor) -> Tensor:
+        weights = widely(lambda x: x.softmax(dim=1), maps).flatten(0, 1)
+        scores = base + (values.flatten(0, 1).t() @ weights).view_as(base)
+        return resize(scores, self.quarter)

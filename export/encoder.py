@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.attention import slice_attention
 from export.folds import (
     Affine,
     affine,
@@ -16,45 +15,35 @@ from export.folds import (
     fold_query_scale,
     fold_values,
 )
-from export.layout import Layout
-from export.precision import make_half
-from mrcfa.config import MEAN, STD
-from mrcfa.mit import Block, MiT, MixFFN, as_image, as_tokens
-from mrcfa.model import MRCFA
+from mrcfa.model.frames import Normalise, resize
+from mrcfa.model.mit import Block, MiT, MixFFN, as_image, as_tokens
+from mrcfa.model.mrcfa import MRCFA
 
 
 class EncoderGraph(nn.Module):
-    """uint8 (1, h, w, 3) -> base, queries (finest scale first) and entry; see `Layout`."""
+    """uint8 (1, h, w, 3) -> base, queries (finest scale first) and entry; see `export.tensors`."""
 
-    def __init__(self, model: MRCFA, layout: Layout, dtype: torch.dtype) -> None:
+    def __init__(self, model: MRCFA) -> None:
         super().__init__()
         config = model.config
-        self.strides, self.on_full_feature = layout.strides, config.output_stride == 4
-        self.prepare = Preparation(config.size)
+        self.strides, self.on_full_feature = config.used_strides, config.output_stride == 4
+        self.prepare = Normalise(config.size)
         self.encoder = with_channels_first(model.encoder)
-        if dtype == torch.float32:
-            for stage in list(self.encoder.stages)[:2]:  # whose scores outgrow a CPU's caches
-                for block in stage.modules():
-                    if isinstance(block, Block):
-                        slice_attention(block)
         self.fusion = FoldedFusion(fold_fusion(model.fusion))
-        self.halve = nn.AvgPool2d(2)  # bilinear halving of an even size, exactly
+        self.halve = nn.AvgPool2d(2)  # bilinear halving of an even size: docs/algebra.md, lemma 2
         self.query, self.key = nn.ModuleDict(), nn.ModuleDict()
-        for stride in layout.strides:
+        for stride in self.strides:
             name = str(stride)
             query, key = affine(model.query[name]), affine(model.key[name])
             if name in model.reduce:
                 key = fold_after_conv(key, affine(model.reduce[name]))
             self.query[name] = TokenConv(fold_query_scale(query, config.width(stride)))
-            self.key[name] = TokenConv(key, rows=layout.rows)
+            self.key[name] = TokenConv(key, rows=config.tokens)
         classify = affine(model.classify)
         self.value = TokenConv(
-            fold_values(classify, affine(model.value), len(config.references)), rows=layout.rows
+            fold_values(classify, affine(model.value), len(config.references)), rows=config.tokens
         )
         self.base = conv_of(classify)
-        self.float()
-        if dtype == torch.float16:
-            make_half(self)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         stages = self.encoder(self.prepare(image))
@@ -65,25 +54,6 @@ class EncoderGraph(nn.Module):
         keys = [self.key[str(s)](by_stride[s]) for s in self.strides]
         entry = torch.cat([*keys, self.value(half)], dim=2)
         return self.base(fused if self.on_full_feature else half), *queries, entry
-
-
-class Preparation(nn.Module):
-    """uint8 (1, h, w, 3) -> normalised (1, 3, H, W): bilinear, half-pixel, no antialias."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, size: tuple[int, int]) -> None:
-        super().__init__()
-        self.size = size
-        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
-
-    def forward(self, image: Tensor) -> Tensor:
-        pixels = image.to(self.mean.dtype).permute(0, 3, 1, 2)
-        if tuple(image.shape[1:3]) != self.size:
-            pixels = F.interpolate(pixels, size=self.size, mode="bilinear", align_corners=False)
-        return (pixels - self.mean) / self.std
 
 
 class ConvFFN(nn.Module):
@@ -124,10 +94,7 @@ class FoldedFusion(nn.Module):
         finest, *coarser = (
             conv(feature) for conv, feature in zip(self.stages, features, strict=True)
         )
-        lifted = [
-            F.interpolate(each, size=finest.shape[2:], mode="bilinear", align_corners=False)
-            for each in coarser
-        ]
+        lifted = [resize(each, finest.shape[2:]) for each in coarser]
         return F.relu(finest + sum(lifted[1:], lifted[0]))
 
 

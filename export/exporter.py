@@ -1,47 +1,52 @@
 """`mrcfa export`: a model's weights -> a bundle whose graphs are proven against it."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import onnx
 import torch
 from onnx import TensorProto
 
 import mrcfa
+from export.arrangement import Arrangement
 from export.check import Proof, check_graphs
-from export.corners import with_corner_mask
 from export.cost import graph_cost, parameter_count
-from export.decoder import DecoderGraph
-from export.encoder import EncoderGraph
-from export.layout import Layout
-from export.onnx_graph import HIGHEST_OPSET, LOGITS_LAST, LOWEST_OPSET, to_onnx
-from mrcfa.bundle import WEIGHTS, Bundle, Cost, Graph, Manifest, TensorSpec, new_bundle, sha256
+from export.onnx_graph import HIGHEST_OPSET, LOWEST_OPSET, logits_name, to_onnx
+from export.tensors import decoder_inputs, encoder_outputs, entry_columns, selection
+from export.variants import DEFAULT, VARIANTS, Variant
+from mrcfa import manifest
+from mrcfa.bundle import EXPECTED, WEIGHTS, Bundle, write_bundle
 from mrcfa.checks import Check
-from mrcfa.config import MEAN, STD, Config
+from mrcfa.data.datasets import dataset_named
+from mrcfa.data.labels import Labels, numbered
 from mrcfa.errors import MrcfaError, named
+from mrcfa.files import sha256
 from mrcfa.flavours import TOPK_LIMIT
-from mrcfa.labels import class_names, palette
-from mrcfa.model import MRCFA
-from mrcfa.weights import load_weights, save_weights
+from mrcfa.manifest import Graph, Manifest, Output, TensorSpec, Weights
+from mrcfa.model.config import MEAN, STD, Config
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.weights import load_weights, save_weights
 
-PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16}
-OUTPUTS = ("mask", "logits")
-CPU_DECODER = "decoder.cpu.onnx"
 LARGEST_TENSOR = 2**31 - 1
 """Elements that TensorRT allows in one tensor."""
 
+Progress = Callable[[str], None]
+
 
 @dataclass(frozen=True)
-class Options:
+class ExportOptions:
     """What `mrcfa export` may be told beyond the model itself."""
 
     frame: tuple[int, int]
-    output: str = "mask"
-    precisions: Sequence[str] = ("fp32", "fp16")
+    output: Output = Output.MASK
+    variants: Sequence[Variant] = tuple(VARIANTS[name] for name in DEFAULT)
     opset: int = 18
     inline_functions: bool = False
+    labels: Labels | None = None
+    """None takes the dataset's, if the model has its number of classes, and numbers otherwise."""
 
 
 def export_bundle(
@@ -49,78 +54,121 @@ def export_bundle(
     path: Path,
     weights: Path | None = None,
     seed: int = 0,
-    options: Options | None = None,
+    options: ExportOptions | None = None,
     force: bool = False,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Progress = lambda text: None,
 ) -> Bundle:
     """Write the bundle at `path`, or nothing at all. `progress` hears what is being done."""
-    options = options or Options(config.size)
-    layout = Layout(config)
-    check_options(layout, options)
-    with new_bundle(path, force) as (folder, finish):
+    options = options or ExportOptions(config.size)
+    check_options(config, options)
+
+    def fill(folder: Path) -> Manifest:
         model = MRCFA(config, seed=seed)
         if weights is not None:
             progress("loading weights")
             load_weights(model, weights)
         save_weights(model, folder / WEIGHTS)
+        traced = {each.name: _trace(each, model, options, progress) for each in options.variants}
+        for each in traced.values():
+            each.save(folder)
+        proofs = {name: each.proof(folder) for name, each in traced.items()}
+        proven = check_graphs(model, options.frame, options.output, proofs, progress)
+        checks = {name: parity.checks for name, parity in proven.parities.items()}
+        _refuse_misses(checks)
+        np.savez_compressed(folder / EXPECTED, masks=proven.masks)
+        labels = options.labels or _labels_of(config)
+        return Manifest(
+            mrcfa=mrcfa.__version__,
+            config=config,
+            streams=1,
+            frame=options.frame,
+            output=options.output,
+            variants={name: each.described(checks[name]) for name, each in traced.items()},
+            classes=labels.names,
+            palette=labels.colours,
+            preprocessing={
+                "colour": "RGB",
+                "mean": MEAN,
+                "std": STD,
+                "resize": "bilinear, half-pixel centres, no antialias, in the graph",
+            },
+            weights=_origin(weights, seed),
+            files={},
+            tools={name: version(name) for name in ("torch", "onnx", "onnxsim", "onnxscript")},
+            engines=(),
+        )
 
-        graphs: dict[str, dict[str, Graph]] = {}
-        proofs: dict[str, Proof] = {}
-        costs: dict[str, tuple[Cost, ...]] = {}
-        for precision in options.precisions:
-            models = _trace(model, layout, options, precision, progress)
-            suffix = "onnx" if precision == "fp32" else f"{precision}.onnx"
-            graphs[precision] = {
-                part: _describe(graph, f"{part}.{suffix}") for part, graph in models.items()
-            }
-            for part, graph in models.items():
-                onnx.save(graph, folder / f"{part}.{suffix}")
-            encoder, decoder = (folder / graph.file for graph in graphs[precision].values())
-            proofs[precision] = Proof(precision, encoder, decoder)
-            if precision == "fp32" and options.output == "mask" and options.frame == config.size:
-                onnx.save(with_corner_mask(models["decoder"]), folder / CPU_DECODER)
-                graphs["fp32"]["decoder"] = replace(graphs["fp32"]["decoder"], cpu=CPU_DECODER)
-                proofs["fp32 on CPUs"] = Proof(precision, encoder, folder / CPU_DECODER)
-            costs[precision] = tuple(
-                cost for part, graph in models.items() for cost in graph_cost(graph, part)
-            )
-        parities = check_graphs(model, options.frame, options.output, proofs, progress)
-        _refuse_misses({name: parity.checks for name, parity in parities.items()})
-        return finish(
-            Manifest(
-                mrcfa=mrcfa.__version__,
-                config=config,
-                frame=options.frame,
-                output=options.output,
-                graphs=graphs,
-                classes=class_names(config.dataset, config.classes),
-                palette=palette(config.dataset, config.classes),
-                preprocessing={
-                    "colour": "RGB",
-                    "mean": MEAN,
-                    "std": STD,
-                    "resize": "bilinear, half-pixel centres, no antialias, in the graph",
-                },
-                weights=_origin(weights, seed),
-                files={},
-                tools={name: version(name) for name in ("torch", "onnx", "onnxsim", "onnxscript")},
-                cost=costs.get("fp16") or costs["fp32"],
-                parity={
-                    name: tuple(check.to_json() for check in parity.checks)
-                    for name, parity in parities.items()
-                },
-            )
+    return write_bundle(path, fill, force)
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """One variant's graphs, before they are written."""
+
+    variant: Variant
+    arrangement: Arrangement
+    note: str
+    graphs: Mapping[str, onnx.ModelProto]
+
+    def save(self, folder: Path) -> None:
+        for part, graph in self.graphs.items():
+            onnx.save(graph, folder / self.variant.file(part))
+
+    def proof(self, folder: Path) -> Proof:
+        encoder, decoder = (folder / self.variant.file(part) for part in self.graphs)
+        return Proof(encoder, decoder, self.arrangement.classes_last, self.variant.limits)
+
+    def described(self, checks: Sequence[Check]) -> manifest.Variant:
+        variant = self.variant
+        return manifest.Variant(
+            precision=variant.precision,
+            device=variant.device,
+            arrangement=self.arrangement.name,
+            limits=variant.limits,
+            encoder=_describe(self.graphs["encoder"], variant.file("encoder")),
+            decoder=_describe(self.graphs["decoder"], variant.file("decoder")),
+            note=self.note,
+            cost=tuple(
+                cost for part, graph in self.graphs.items() for cost in graph_cost(graph, part)
+            ),
+            parity=tuple(check.to_json() for check in checks),
         )
 
 
-def check_options(layout: Layout, options: Options) -> None:
+def _trace(variant: Variant, model: MRCFA, options: ExportOptions, progress: Progress) -> _Traced:
+    config, is_mask = model.config, options.output is Output.MASK
+    arrangement, note = variant.arranged(model)
+    progress(f"exporting the {variant.name} encoder")
+    image = torch.zeros(1, *options.frame, 3, dtype=torch.uint8)
+    encoder = to_onnx(
+        variant.rounded(arrangement.encoder(model)),
+        {"image": image},
+        encoder_outputs(config),
+        options.opset,
+    )
+    progress(f"exporting the {variant.name} decoder")
+    hidden = [logits_name(arrangement.classes_last)] if is_mask else []
+    answers = [*hidden, "mask"] if is_mask else ["logits"]
+    decoder = to_onnx(
+        variant.rounded(arrangement.decoder(model, options.frame, options.output)),
+        decoder_inputs(config, variant.dtype),
+        ["memory_out", "frame_out", *answers],
+        options.opset,
+        hidden=hidden,
+        selection=selection(config),
+        inline=options.inline_functions,
+    )
+    if is_mask and options.frame == config.size:
+        decoder = variant.arrangement.finished(decoder, arrangement.classes_last)
+    return _Traced(variant, arrangement, note, {"encoder": encoder, "decoder": decoder})
+
+
+def check_options(config: Config, options: ExportOptions) -> None:
     """Refuse what cannot work before any work is done."""
-    if options.output not in OUTPUTS:
-        raise MrcfaError(f"unknown output {options.output!r}; choose one of {named(OUTPUTS)}")
-    unknown = [name for name in options.precisions if name not in PRECISIONS]
-    if unknown or not options.precisions:
+    if options.labels is not None and len(options.labels.names) != config.classes:
         raise MrcfaError(
-            f"unknown precision {named(unknown) or 'none'}; choose from {named(PRECISIONS)}"
+            f"the labels name {len(options.labels.names)} classes and the model has "
+            f"{config.classes}; give each class its name"
         )
     if not LOWEST_OPSET <= options.opset <= HIGHEST_OPSET:
         raise MrcfaError(
@@ -129,13 +177,13 @@ def check_options(layout: Layout, options: Options) -> None:
         )
     if min(options.frame) < 1:
         raise MrcfaError(f"a frame of {options.frame[0]}x{options.frame[1]} has no pixels")
-    if options.inline_functions and layout.selection.keep > TOPK_LIMIT:
+    if options.inline_functions and config.kept > TOPK_LIMIT:
         raise MrcfaError(
-            f"this size keeps {layout.selection.keep} tokens and TensorRT's TopK takes "
+            f"this size keeps {config.kept} tokens and TensorRT's TopK takes "
             f"{TOPK_LIMIT}: export without --inline-functions and build with the plugin, "
             "or lower --keep or --size"
         )
-    for what, elements in _large_tensors(layout, options).items():
+    for what, elements in _large_tensors(config, options).items():
         if elements > LARGEST_TENSOR:
             raise MrcfaError(
                 f"{what} would have {elements:,} elements and a tensor holds at most "
@@ -143,48 +191,23 @@ def check_options(layout: Layout, options: Options) -> None:
             )
 
 
-def _large_tensors(layout: Layout, options: Options) -> dict[str, int]:
-    config, selection = layout.config, layout.selection
-    attention = layout.tokens(4) * layout.tokens(32)
-    maps = len(config.references) * selection.keep * config.backbone.affinity_channels
+def _large_tensors(config: Config, options: ExportOptions) -> dict[str, int]:
+    maps = len(config.references) * config.kept * config.affinity_channels
     found = {
-        "the encoder's first attention": attention,
-        "the finest affinity": maps * layout.tokens(layout.strides[-1]),
+        "the image": 3 * options.frame[0] * options.frame[1],
+        "the memory": config.depth * config.tokens * sum(entry_columns(config)),
+        "the encoder's first attention": config.tokens_at(4) * config.tokens_at(32),
+        "the finest affinity": maps * config.tokens_at(config.used_strides[-1]),
     }
-    if options.output == "mask":
+    if options.output is Output.MASK:
         pixels = max(options.frame[0] * options.frame[1], config.size[0] * config.size[1])
         found["the full-size logits"] = config.classes * pixels
     return found
 
 
-def _trace(
-    model: MRCFA,
-    layout: Layout,
-    options: Options,
-    precision: str,
-    progress: Callable[[str], None],
-) -> dict[str, onnx.ModelProto]:
-    dtype = PRECISIONS[precision]
-    progress(f"exporting the {precision} encoder")
-    encoder = EncoderGraph(model, layout, dtype)
-    image = torch.zeros(1, *options.frame, 3, dtype=torch.uint8)
-    graphs = {"encoder": to_onnx(encoder, {"image": image}, layout.encoder_outputs, options.opset)}
-    progress(f"exporting the {precision} decoder")
-    decoder = DecoderGraph(model, layout, options.frame, options.output, dtype)
-    answers, hidden = ["logits"], []
-    if options.output == "mask":
-        hidden = [LOGITS_LAST if decoder.classes_last else "logits"]
-        answers = [*hidden, "mask"]
-    graphs["decoder"] = to_onnx(
-        decoder,
-        layout.decoder_inputs(dtype),
-        ["memory_out", "frame_out", *answers],
-        options.opset,
-        hidden=hidden,
-        selection=layout.selection,
-        inline=options.inline_functions,
-    )
-    return graphs
+def _labels_of(config: Config) -> Labels:
+    known = dataset_named(config.dataset).labels
+    return known if len(known.names) == config.classes else numbered(config.classes)
 
 
 def _describe(model: onnx.ModelProto, file: str) -> Graph:
@@ -218,10 +241,10 @@ def _wide_nodes(model: onnx.ModelProto) -> tuple[str, ...]:
     )
 
 
-def _origin(weights: Path | None, seed: int) -> dict[str, object]:
+def _origin(weights: Path | None, seed: int) -> Weights:
     if weights is None:
-        return {"origin": f"random, seed {seed}", "sha256": None, "random": True}
-    return {"origin": weights.name, "sha256": sha256(weights), "random": False}
+        return Weights(f"random, seed {seed}", None, random=True)
+    return Weights(weights.name, sha256(weights), random=False)
 
 
 def _refuse_misses(checks: dict[str, list[Check]]) -> None:

@@ -1,4 +1,4 @@
-"""Exact algebra: operators of the reference model merged into fewer, with the proof of each.
+"""Operators of the reference model merged into fewer; docs/algebra.md has the proofs.
 
 Every function takes modules in any precision and answers in float64; the caller rounds once.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mrcfa.fusion import Fusion
+from mrcfa.model.fusion import Fusion
 
 
 class Affine(NamedTuple):
@@ -30,11 +30,8 @@ def affine(module: nn.Module) -> Affine:
 def fold_fusion(fusion: Fusion) -> list[Affine]:
     """One (256, C) matrix per stage that replaces lift, its slice of the mixing conv and BatchNorm.
 
-    The fused feature is F = ReLU(BN(Σᵢ Wᵢ·up(Lᵢcᵢ + lᵢ))), where Wᵢ is the slice of the mixing conv
-    for stage i and BN(x) = s·x + t with s = γ/√(var+ε), t = β − s·mean. A 1×1 conv acts on channels
-    and bilinear resizing on positions, so they commute; resizing keeps constants as its weights sum
-    to one. Hence F = ReLU(Σᵢ up(s·WᵢLᵢ·cᵢ) + Σᵢ s·Wᵢlᵢ + t): each matrix is applied at the
-    stage's own resolution, and the constant joins the last one.
+    Each is applied at the stage's own resolution, before the bilinear resize. The biases of all
+    stages and BatchNorm's shift join the last stage (docs/algebra.md, lemma 1).
     """
     norm = fusion.norm
     assert norm.running_mean is not None
@@ -56,18 +53,16 @@ def fold_fusion(fusion: Fusion) -> list[Affine]:
 
 
 def fold_after_conv(linear: Affine, conv: Affine) -> Affine:
-    """A linear map on channels after a conv is one conv: L(w∗x + b) + l = (Lw)∗x + (Lb + l)."""
+    """One conv for a conv and the linear map on channels after it (docs/algebra.md, lemma 3)."""
     matrix = linear.weight.flatten(1)
     weight = torch.einsum("oc,cikl->oikl", matrix, conv.weight)
     return Affine(weight, matrix @ conv.bias + linear.bias)
 
 
 def fold_values(classify: Affine, value: Affine, references: int) -> Affine:
-    """Values that are already class scores: the classifier and the mean go before the retrieval.
+    """A conv whose values are class scores: value conv, classifier, 1/R for the mean.
 
-    With Aᵣ the (softmaxed) weights of reference r, Vᵣ its values, D and d the classifier's matrix
-    and bias: D·(1/R·Σᵣ AᵣVᵣ + f) + d = Σᵣ Aᵣ(VᵣDᵀ/R) + (D·f + d). The bias d stays with the
-    target's own feature f, so the values take D without it.
+    The classifier's bias stays with the target's own feature (docs/algebra.md, lemma 4).
     """
     silent = Affine(classify.weight, torch.zeros_like(classify.bias))
     weight, bias = fold_after_conv(silent, value)
@@ -75,10 +70,10 @@ def fold_values(classify: Affine, value: Affine, references: int) -> Affine:
 
 
 def fold_query_scale(query: Affine, channels: int) -> Affine:
-    """Queries over √C, so that affinities of C-channel tokens stay in FP16's range.
+    """Queries divided by √C, because affinities of C-channel tokens may leave FP16's range.
 
-    STM ranks tokens by sums of affinities, which a positive factor does not reorder.
-    `fold_affinity_scale` undoes the factor where the values matter.
+    STM selects the same tokens, and `fold_affinity_scale` makes SAR compute the same
+    (docs/algebra.md, lemma 5).
     """
     return Affine(query.weight / channels**0.5, query.bias / channels**0.5)
 
@@ -86,18 +81,16 @@ def fold_query_scale(query: Affine, channels: int) -> Affine:
 def fold_affinity_scale(conv: Affine, eps: float, channels: int) -> tuple[Affine, float]:
     """SAR's first conv and its norm's ε for affinities that come divided by √C.
 
-    A conv is linear, so with its bias divided as well it answers y/√C instead of y. The norm undoes
-    that exactly: (y − m)/√(v + ε) = (y/√C − m/√C)/√(v/C + ε/C). Nothing is multiplied back, so
-    nothing can leave FP16's range.
+    The conv answers y/√C and the norm what it answers for y (docs/algebra.md, lemma 5). Nothing is
+    multiplied back, which FP16 might not hold.
     """
     return Affine(conv.weight, conv.bias / channels**0.5), eps / channels
 
 
 def fold_norm(after: Affine, norm: nn.LayerNorm) -> Affine:
-    """A linear map, or a conv without padding, for the norm before it with γ = β = 1.
+    """A linear layer, or a conv without padding, that takes over γ and β of the norm before it.
 
-    That norm answers y = z + 1 where this one answers γz + β = γy + (β − γ), so γ scales the
-    weight's inputs and β − γ goes through it into the bias.
+    The norm is left with γ = β = 1 (docs/algebra.md, lemma 9).
     """
     scale, shift = norm.weight.detach().double(), norm.bias.detach().double()
     per_input = (-1, *(1 for _ in after.weight.shape[2:]))
@@ -106,9 +99,9 @@ def fold_norm(after: Affine, norm: nn.LayerNorm) -> Affine:
 
 
 def fold_bias(linear: Affine) -> Affine:
-    """The same map without a bias, for what a norm with γ = β = 1 answers.
+    """A linear layer with its bias in the matrix, for tokens whose channels have the mean 1.
 
-    Its answers y of C channels have the mean 1, so b = b·(1ᵀy)/C and Wy + b = (W + b1ᵀ/C)y.
+    The answers of a norm with γ = β = 1 are such tokens (docs/algebra.md, lemma 9).
     """
     weight = linear.weight + linear.bias[:, None] / linear.weight.shape[1]
     return Affine(weight, torch.zeros_like(linear.bias))

@@ -13,7 +13,7 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor, nn
 
-from export.select_tokens import DOMAIN, VERSION, Selection, function
+from export.select_tokens import DOMAIN, VERSION, SelectTokens, function
 from mrcfa.errors import MrcfaError
 
 LOWEST_OPSET = 17
@@ -22,8 +22,6 @@ HIGHEST_OPSET = 23
 """torch's exporter writes no newer one."""
 TRACED_OPSET = 18
 """Nor any older than this."""
-LOGITS_LAST = "logits_last"
-"""Logits inside a mask graph that has its classes on the last axis; elsewhere they are `logits`."""
 ADDED_IN_18 = {
     "Split": ("num_outputs",),
     "Resize": ("keep_aspect_ratio_policy", "antialias"),
@@ -37,7 +35,7 @@ def to_onnx(
     outputs: Sequence[str],
     opset: int,
     hidden: Sequence[str] = (),
-    selection: Selection | None = None,
+    selection: SelectTokens | None = None,
     inline: bool = False,
 ) -> onnx.ModelProto:
     """Export, attach `SelectTokens` (or inline it), simplify, infer shapes, check.
@@ -68,11 +66,9 @@ def to_onnx(
     return model
 
 
-def inner_logits(graph: onnx.GraphProto) -> str:
-    """Under which of its two names a mask graph has its logits."""
-    tensors = {value.name for value in graph.input}
-    tensors.update(name for node in graph.node for name in node.output)
-    return LOGITS_LAST if LOGITS_LAST in tensors else "logits"
+def logits_name(classes_last: bool) -> str:
+    """What a mask graph calls its logits: `logits` have the classes on axis 1."""
+    return "logits_last" if classes_last else "logits"
 
 
 def _trace(

@@ -16,8 +16,8 @@ DOMAIN, NAME, VERSION = "mrcfa", "SelectTokens", 1
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The call's attributes: keep S tokens of a key grid, upsampled `factor` times before."""
+class SelectTokens:
+    """The attributes of a call: keep S tokens of a key grid, upsampled `factor` times before."""
 
     keep: int
     top: int
@@ -30,7 +30,7 @@ class Selection:
         return self.height * self.width * self.factor**2
 
 
-def select_tokens(affinity: Tensor, selection: Selection) -> Tensor:
+def select_tokens(affinity: Tensor, selection: SelectTokens) -> Tensor:
     """(R, queries, keys) affinities at 1/32 -> (R, S) int32 indices of the S most important."""
     if torch.onnx.is_in_onnx_export():
         return torch.onnx.ops.symbolic(
@@ -50,7 +50,7 @@ def select_tokens(affinity: Tensor, selection: Selection) -> Tensor:
     return scores.topk(selection.keep, dim=1).indices.int()
 
 
-def function(selection: Selection, opset: int) -> onnx.FunctionProto:
+def function(selection: SelectTokens, opset: int) -> onnx.FunctionProto:
     """The body. Its constants repeat the call's attributes, so that any parser may inline it."""
 
     def constant(name: str, values: list[int] | list[float]) -> onnx.NodeProto:

@@ -5,22 +5,37 @@ Importing this package needs numpy alone; torch and the runtimes load with the n
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
-    "preset": "mrcfa.config",
-    "MRCFA": "mrcfa.model",
-    "load_weights": "mrcfa.weights",
-    "save_weights": "mrcfa.weights",
+    "Bundle": "mrcfa.bundle",
+    "Config": "mrcfa.model.config",
+    "MRCFA": "mrcfa.model.mrcfa",
+    "MrcfaError": "mrcfa.errors",
     "Stream": "mrcfa.stream",
+    "load_weights": "mrcfa.model.weights",
+    "preset": "mrcfa.model.config",
+    "save_weights": "mrcfa.model.weights",
 }
-__all__ = ["MRCFA", "Stream", "__version__", "load_weights", "preset", "save_weights"]
+__all__ = [
+    "MRCFA",
+    "Bundle",
+    "Config",
+    "MrcfaError",
+    "Stream",
+    "__version__",
+    "load_weights",
+    "preset",
+    "save_weights",
+]
 
 if TYPE_CHECKING:
-    from mrcfa.config import preset
-    from mrcfa.model import MRCFA
+    from mrcfa.bundle import Bundle
+    from mrcfa.errors import MrcfaError
+    from mrcfa.model.config import Config, preset
+    from mrcfa.model.mrcfa import MRCFA
+    from mrcfa.model.weights import load_weights, save_weights
     from mrcfa.stream import Stream
-    from mrcfa.weights import load_weights, save_weights
 
 
 def __getattr__(name: str) -> Any:

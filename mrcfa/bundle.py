@@ -4,131 +4,26 @@ The manifest is written last and atomically, so a directory either is a whole bu
 reader checks the format's version, the hash of every file it opens, and that none lies elsewhere.
 """
 
-import hashlib
-import json
-import os
-import secrets
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from mrcfa.config import Config, preset
 from mrcfa.errors import MrcfaError, named
+from mrcfa.files import replaced, sha256, write_whole
+from mrcfa.manifest import Device, Engine, FileEntry, Manifest, Variant
+from mrcfa.model.config import Config
 
-FORMAT = 1
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
 """The reference model's weights: parity is measured against them wherever the bundle goes."""
+EXPECTED = "expected.npz"
+"""`masks`: the reference's for the built-in clip, for machines that cannot run the reference."""
+
+_PREFERRED = {Device.CPU: "fp32", Device.GPU: "fp16"}
 
 
-@dataclass(frozen=True)
-class TensorSpec:
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Graph:
-    """One ONNX file and its tensors; `wide` names its FP32 nodes if the rest is FP16."""
-
-    file: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    parameters: int
-    wide: tuple[str, ...] = ()
-    cpu: str | None = None
-    """A file that answers the same, faster on CPUs, and that no other device may be able to run."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a part of the model costs per frame: multiply-adds and bytes read and written."""
-
-    graph: str
-    stage: str
-    multiply_adds: int
-    bytes_moved: int
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Two TensorRT plans and what they were built for."""
-
-    flavour: str
-    tensorrt: str
-    compute_capabilities: tuple[int, ...]
-    precision: str
-    plugin: str | None
-    encoder: str
-    decoder: str
-    layers: str | None
-    version_compatible: bool = False
-    """Whether other versions of the same major TensorRT load it too."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.flavour} {self.precision} " + "+".join(
-            f"sm{sm}" for sm in self.compute_capabilities
-        )
-
-
-@dataclass(frozen=True)
-class Manifest:
-    mrcfa: str
-    config: Config
-    frame: tuple[int, int]
-    """Height and width of the frames that the graphs take."""
-    output: str
-    graphs: Mapping[str, Mapping[str, Graph]]
-    """Precision -> "encoder" and "decoder"."""
-    classes: tuple[str, ...]
-    palette: tuple[tuple[int, int, int], ...]
-    preprocessing: Mapping[str, Any]
-    weights: Mapping[str, Any]
-    """`origin`, `sha256` of the file they came from or null, `random` if they are untrained."""
-    files: Mapping[str, Mapping[str, Any]]
-    """File name -> `sha256` and `bytes`."""
-    tools: Mapping[str, str]
-    cost: tuple[Cost, ...] = ()
-    parity: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
-    engines: tuple[Engine, ...] = ()
-
-    def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
-
-    @classmethod
-    def from_json(cls, text: str, path: Path) -> "Manifest":
-        """Every mistake in the text is an error that names the file."""
-        try:
-            content = json.loads(text)
-            version = content.pop("format")
-            if version != FORMAT:
-                raise MrcfaError(_other_format(path, version))
-            return cls(
-                **{
-                    **content,
-                    "config": _config(content["config"]),
-                    "frame": _pair(content["frame"]),
-                    "graphs": {
-                        precision: {part: _graph(graph) for part, graph in graphs.items()}
-                        for precision, graphs in content["graphs"].items()
-                    },
-                    "classes": tuple(content["classes"]),
-                    "palette": tuple(tuple(colour) for colour in content["palette"]),
-                    "cost": tuple(Cost(**cost) for cost in content["cost"]),
-                    "engines": tuple(_engine(engine) for engine in content["engines"]),
-                    "files": {name: dict(entry) for name, entry in content["files"].items()},
-                }
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise MrcfaError(f"{path} is damaged ({reason}); export the bundle anew") from None
-        except RecursionError:
-            raise MrcfaError(f"{path} is damaged (nested too deeply); export it anew") from None
+class Unfit(MrcfaError):
+    """What cannot run this bundle on this machine; another backend may."""
 
 
 @dataclass(frozen=True)
@@ -153,20 +48,52 @@ class Bundle:
         bundle = cls(path, Manifest.from_json(text, source))
         for name in bundle.manifest.files:
             bundle._inside(name)
+        if bundle.manifest.streams != 1:
+            raise MrcfaError(
+                f"{path} was exported for {bundle.manifest.streams} streams, and this mrcfa runs "
+                "one; update mrcfa"
+            )
         return bundle
 
     @property
     def config(self) -> Config:
         return self.manifest.config
 
-    def graph(self, precision: str, part: str) -> Graph:
-        try:
-            return self.manifest.graphs[precision][part]
-        except KeyError:
-            raise MrcfaError(
-                f"{self.path} has no {precision} graphs, only {named(self.manifest.graphs)}; "
-                f"export it with --precision {precision}"
-            ) from None
+    def find_variant(self, device: Device, precision: str | None = None) -> str | None:
+        """The name of the variant that runs best on a device, or None.
+
+        A CPU also runs what was laid out for GPUs, if it has nothing better; a GPU never runs what
+        was laid out for CPUs.
+        """
+
+        def rank(name: str) -> tuple[bool, bool, str]:
+            variant = self.manifest.variants[name]
+            return variant.device is not device, variant.precision != _PREFERRED[device], name
+
+        fitting = (
+            name
+            for name, variant in self.manifest.variants.items()
+            if precision in (None, variant.precision)
+            and (device is Device.CPU or variant.device is Device.GPU)
+        )
+        return min(fitting, key=rank, default=None)
+
+    def variant(self, device: Device, precision: str | None = None) -> Variant:
+        return self.manifest.variants[self.variant_name(device, precision)]
+
+    def variant_name(self, device: Device, precision: str | None = None) -> str:
+        """As `find_variant`, but none is an error that says how to get one."""
+        name = self.find_variant(device, precision)
+        if name is not None:
+            return name
+        wanted = precision or _PREFERRED[device]
+        if (wanted, device) == ("fp32", Device.GPU):
+            wanted = "fp32-gpu"
+        raise Unfit(
+            f"{self.path} has no {f'{precision} ' if precision else ''}graphs for a "
+            f"{device.value.upper()}, only {named(sorted(self.manifest.variants))}; "
+            f"export it with --variants {wanted}"
+        )
 
     def file(self, name: str) -> Path:
         """The path of one of the bundle's files, its size and hash being as the manifest says."""
@@ -176,7 +103,7 @@ class Bundle:
             raise MrcfaError(f"{self.path} does not list {name} among its files")
         if not path.is_file():
             raise MrcfaError(f"{path} is missing; export or build the bundle anew")
-        if path.stat().st_size != expected.get("bytes") or sha256(path) != expected.get("sha256"):
+        if _described(path, expected.bytes) != expected:
             raise MrcfaError(
                 f"{path} is not the file that the manifest describes (its hash differs); "
                 "it was changed or cut short, so export or build the bundle anew"
@@ -207,64 +134,35 @@ class Bundle:
         try:
             for name, content in contents.items():
                 written.append(self._inside(name))
-                _write(written[-1], content)
+                write_whole(written[-1], content)
             files = {
                 name: entry for name, entry in self.manifest.files.items() if name not in dropped
             }
             files |= {path.name: _described(path) for path in written}
             manifest = replace(self.manifest, engines=(*kept, engine), files=files)
-            _write(self.path / MANIFEST, manifest.to_json().encode())
-        except BaseException as error:
+            write_whole(self.path / MANIFEST, manifest.to_json().encode())
+        except BaseException:
             for path in written:
                 if path.name not in self.manifest.files:
                     path.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise MrcfaError(
-                    f"{self.path} cannot take the engine: {error.strerror or error}"
-                ) from None
             raise
         for name in dropped - contents.keys():
             (self.path / name).unlink(missing_ok=True)
         return Bundle(self.path, manifest)
 
 
-@contextmanager
-def new_bundle(
-    path: str | Path, force: bool = False
-) -> Iterator[tuple[Path, Callable[[Manifest], Bundle]]]:
-    """A scratch directory to fill, and the call that makes it the bundle at `path`.
+def write_bundle(path: Path, fill: Callable[[Path], Manifest], force: bool = False) -> Bundle:
+    """The bundle at `path`, from what `fill` puts into an empty directory and says of it.
 
-    Leaving without that call, or by an exception, removes the scratch and leaves `path` as it was.
+    If `fill` raises, `path` stays as it was. The manifest's `files` are listed here.
     """
-    path = Path(path)
     _check_free(path, force)
-    scratch = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
-    try:
-        scratch.mkdir(parents=True)
-    except OSError as error:
-        raise MrcfaError(f"{path} cannot be written: {error.strerror}") from None
-
-    def finish(manifest: Manifest) -> Bundle:
+    with replaced(path, folder=True, over=force) as scratch:
+        manifest = fill(scratch)
         files = {entry.name: _described(entry) for entry in sorted(scratch.iterdir())}
         manifest = replace(manifest, files=files)
-        _write(scratch / MANIFEST, manifest.to_json().encode())
-        _move_into_place(scratch, path)
-        return Bundle(path, manifest)
-
-    try:
-        yield scratch, finish
-    except OSError as error:
-        raise MrcfaError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        write_whole(scratch / MANIFEST, manifest.to_json().encode())
+    return Bundle(path, manifest)
 
 
 def _check_free(path: Path, force: bool) -> None:
@@ -276,68 +174,7 @@ def _check_free(path: Path, force: bool) -> None:
         raise MrcfaError(f"{path} exists; --force replaces it, -o chooses another directory")
 
 
-def _move_into_place(scratch: Path, path: Path) -> None:
-    """A directory cannot be replaced in one step, so an old bundle steps aside first."""
-    aside = scratch.with_suffix(".old")
-    if path.exists():
-        path.rename(aside)
-    scratch.rename(path)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Under a temporary name first, flushed to disk, then renamed."""
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with scratch.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def _described(path: Path) -> dict[str, Any]:
-    return {"sha256": sha256(path), "bytes": path.stat().st_size}
-
-
-def _other_format(path: Path, version: object) -> str:
-    if isinstance(version, int) and version > FORMAT:
-        return f"{path} has format {version}, newer than this mrcfa reads ({FORMAT}); update mrcfa"
-    return f"{path} has format {version!r}, which this mrcfa does not read; export it anew"
-
-
-def _config(content: Mapping[str, Any]) -> Config:
-    fields = dict(content)
-    pairs = {name: tuple(fields.pop(name)) for name in ("size", "references")}
-    return preset(fields.pop("dataset"), fields.pop("backbone"), **pairs, **fields)
-
-
-def _pair(values: Any) -> tuple[int, int]:
-    height, width = values
-    return int(height), int(width)
-
-
-def _tensors(specs: Any) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(s["name"], s["dtype"], tuple(s["shape"])) for s in specs)
-
-
-def _graph(content: Mapping[str, Any]) -> Graph:
-    if not isinstance(content["file"], str):
-        raise TypeError("file is no text")
-    if not isinstance(content.get("cpu"), str | None):
-        raise TypeError("cpu is no text")
-    return Graph(
-        **{
-            **content,
-            "inputs": _tensors(content["inputs"]),
-            "outputs": _tensors(content["outputs"]),
-            "wide": tuple(content["wide"]),
-        }
-    )
-
-
-def _engine(content: Mapping[str, Any]) -> Engine:
-    capabilities = tuple(content["compute_capabilities"])
-    return Engine(**{**content, "compute_capabilities": capabilities})
+def _described(path: Path, expected_bytes: int | None = None) -> FileEntry:
+    """Size and hash; the hash is spared where the size is not the expected one."""
+    size = path.stat().st_size
+    return FileEntry("" if expected_bytes not in (None, size) else sha256(path), size)

@@ -1,4 +1,4 @@
-"""A measured figure with its limit: what parity checks report, in a manifest or in a benchmark."""
+"""`Check`: a measured value, its threshold, and whether it passed."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,5 +1,7 @@
 """Optional packages: which extra installs each, and imports that say so when one is missing."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
@@ -25,18 +27,25 @@ class MissingExtra(MrcfaError, ImportError):
     """An optional package is not installed."""
 
 
-def install_command(package: str) -> str:
-    return f'pip install "mrcfa[{EXTRA_OF[package]}]"'
+def install_command(extra: str) -> str:
+    return f'pip install "mrcfa[{extra}]"'
+
+
+@contextmanager
+def extras_named(extra_of: Mapping[str, str] = EXTRA_OF) -> Iterator[None]:
+    """Imports in this block that fail for want of an optional package name its extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in extra_of:
+            raise
+        raise MissingExtra(
+            f"{package} is not installed; install it with: {install_command(extra_of[package])}"
+        ) from None
 
 
 def load(module: str) -> ModuleType:
     """Import a module, ours or an optional one, and name the extra if a package is missing."""
-    try:
+    with extras_named():
         return import_module(module)
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in EXTRA_OF:
-            raise
-        raise MissingExtra(
-            f"{package} is not installed; install it with: {install_command(package)}"
-        ) from None

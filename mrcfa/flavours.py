@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import MrcfaError
 from mrcfa.extras import load
 
 PLUGIN = ("SelectTokens", "1", "mrcfa")
@@ -38,12 +38,6 @@ WARNING = 2
 class Flavour(str, Enum):
     TENSORRT = "tensorrt"
     RTX = "rtx"
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Flavour":
-        raise MrcfaError(
-            f"unknown flavour {value!r}; choose one of auto, {named(each.value for each in cls)}"
-        )
 
     @property
     def product(self) -> str:

@@ -6,43 +6,34 @@ from collections import Counter
 
 import numpy as np
 
-from mrcfa.bundle import Bundle, Engine, TensorSpec
+from mrcfa.bundle import Bundle
+from mrcfa.errors import named
 from mrcfa.flavours import Flavour
+from mrcfa.manifest import STATE, Engine, TensorSpec, Variant
+
+_PRODUCTS = {flavour.value: flavour.product for flavour in Flavour}
 
 
 def summary(bundle: Bundle) -> str:
-    """The bundle as text: model, tensors, state, cost, files, precision islands, engines."""
+    """The bundle as text: model, tensors, state, cost, files, engines."""
     manifest, config = bundle.manifest, bundle.config
     blocks = [
         [
-            f"{bundle.path}: MRCFA {config.backbone.value}, {config.dataset.value}, "
-            f"{config.classes} classes",
+            f"{bundle.path}: MRCFA {config.backbone}, {config.dataset}, {config.classes} classes",
             f"frame {_hw(manifest.frame)}, network input {_hw(config.size)}, "
             f"references {', '.join(str(offset) for offset in config.references)} frames back, "
             f"keeps {config.keep:g} of their tokens",
-            f"weights: {manifest.weights['origin']}"
-            + (" (untrained: masks are meaningless)" if manifest.weights["random"] else ""),
-        ]
+            f"classes: {named(manifest.classes, most=20)}",
+            f"weights: {manifest.weights.origin}"
+            + (" (untrained: masks are meaningless)" if manifest.weights.random else ""),
+        ],
+        *(_variant_lines(name, variant) for name, variant in manifest.variants.items()),
     ]
-    for precision, graphs in manifest.graphs.items():
-        for part, graph in graphs.items():
-            lines = [
-                f"{part} {precision} ({graph.file}, {graph.parameters / 1e6:.1f} M parameters)"
-            ]
-            lines += [f"  in  {_tensor(spec)}" for spec in graph.inputs]
-            lines += [f"  out {_tensor(spec)}" for spec in graph.outputs]
-            if graph.cpu:
-                lines.append(f"  on CPUs {graph.cpu} runs instead")
-            if graph.wide:
-                lines.append(f"  {len(graph.wide)} nodes stay FP32: {_kinds(graph.wide)}")
-            blocks.append(lines)
-    blocks.append(["state per stream", *_state_lines(bundle)])
-    blocks.append(_cost_lines(bundle))
     blocks.append(
         [
             "files",
             *(
-                f"  {name:24} {_bytes(entry['bytes']):>10}  {entry['sha256'][:12]}"
+                f"  {name:24} {_bytes(entry.bytes):>10}  {entry.sha256[:12]}"
                 for name, entry in manifest.files.items()
             ),
         ]
@@ -58,18 +49,28 @@ def summary(bundle: Bundle) -> str:
     return "\n\n".join("\n".join(lines) for lines in blocks)
 
 
-def _state_lines(bundle: Bundle) -> list[str]:
-    lines = []
-    for precision, graphs in bundle.manifest.graphs.items():
-        size = sum(_size(spec) for spec in graphs["decoder"].inputs if spec.name in STATE)
-        lines.append(f"  {precision}: {_bytes(size)} ({' and '.join(STATE)})")
-    return lines
+def _variant_lines(name: str, variant: Variant) -> list[str]:
+    """A variant: how it is laid out, its tensors, its state, its cost."""
+    lines = [
+        f"variant {name}: {variant.precision} for {variant.device.value.upper()}s, "
+        + (variant.note or variant.arrangement)
+    ]
+    for part, graph in variant.graphs.items():
+        lines.append(f"  {part} ({graph.file}, {graph.parameters / 1e6:.1f} M parameters)")
+        lines += [f"    in  {_tensor(spec)}" for spec in graph.inputs]
+        lines += [f"    out {_tensor(spec)}" for spec in graph.outputs]
+        if graph.wide:
+            lines.append(f"    {len(graph.wide)} nodes stay FP32: {_kinds(graph.wide)}")
+    state = sum(_size(spec) for spec in variant.decoder.inputs if spec.name in STATE)
+    lines.append(f"  state per stream: {_bytes(state)} ({' and '.join(STATE)})")
+    return lines + _cost_lines(variant)
 
 
 def _engine_lines(bundle: Bundle, engine: Engine) -> list[str]:
     """The engine, and the kinds of layer that TensorRT made of each graph."""
     needs = f", needs {engine.plugin}" if engine.plugin else ""
-    lines = [f"  {engine.name} ({Flavour(engine.flavour).product} {engine.tensorrt}{needs})"]
+    product = _PRODUCTS.get(engine.flavour, engine.flavour)
+    lines = [f"  {engine.name} ({product} {engine.tensorrt}{needs})"]
     if engine.layers:
         for part, layers in json.loads(bundle.file(engine.layers).read_text()).items():
             kinds = Counter(layer["type"] for layer in layers).most_common()
@@ -78,21 +79,17 @@ def _engine_lines(bundle: Bundle, engine: Engine) -> list[str]:
     return lines
 
 
-STATE = ("memory", "frame")
-
-
-def _cost_lines(bundle: Bundle) -> list[str]:
-    precision = list(bundle.manifest.graphs)[-1]
-    lines = [f"cost per frame ({precision})        multiply-adds    bytes moved"]
+def _cost_lines(variant: Variant) -> list[str]:
+    lines = [f"  {'cost per frame':32} multiply-adds  bytes moved"]
     total_work = total_bytes = 0
-    for cost in bundle.manifest.cost:
+    for cost in variant.cost:
         total_work += cost.multiply_adds
         total_bytes += cost.bytes_moved
         lines.append(
-            f"  {cost.graph + ' ' + cost.stage:30} {cost.multiply_adds / 1e9:8.2f} G"
+            f"    {cost.graph + ' ' + cost.stage:30} {cost.multiply_adds / 1e9:8.2f} G"
             f" {_bytes(cost.bytes_moved):>14}"
         )
-    lines.append(f"  {'total':30} {total_work / 1e9:8.2f} G {_bytes(total_bytes):>14}")
+    lines.append(f"    {'total':30} {total_work / 1e9:8.2f} G {_bytes(total_bytes):>14}")
     return lines
 
 

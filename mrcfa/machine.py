@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+from mrcfa.backends.records import BACKENDS
 from mrcfa.extras import install_command
 
 _CC_MAJOR, _CC_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -31,20 +32,16 @@ class Finding:
     remedy: str
 
 
-# Import name, distributions that provide it, what it enables.
-_PACKAGES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("torch", ("torch",), "the reference model and mrcfa export"),
-    ("safetensors", ("safetensors",), "weights in and out"),
-    ("onnx", ("onnx",), "mrcfa export"),
-    ("onnxscript", ("onnxscript",), "mrcfa export"),
-    ("onnxsim", ("onnxsim", "onnx-simplifier"), "mrcfa export"),
-    ("onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "running bundles with ONNX Runtime"),
-    ("tensorrt_rtx", ("tensorrt-rtx", "tensorrt_rtx"), "building engines without a GPU"),
-    ("tensorrt", ("tensorrt",), "building engines on the GPU they run on"),
-    ("cuda", ("cuda-python", "cuda-bindings"), "running TensorRT engines"),
-    ("av", ("av",), "reading and writing video"),
-    ("PIL", ("pillow",), "images and frames of any size"),
-    ("matplotlib", ("matplotlib",), "the report of mrcfa bench"),
+# What no backend needs: import name, extra, distributions that provide it, what it enables.
+_PACKAGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    ("onnx", "export", ("onnx",), "mrcfa export"),
+    ("onnxscript", "export", ("onnxscript",), "mrcfa export"),
+    ("onnxsim", "export", ("onnxsim", "onnx-simplifier"), "mrcfa export"),
+    ("tensorrt_rtx", "rtx", ("tensorrt-rtx", "tensorrt_rtx"), "building engines without a GPU"),
+    ("tensorrt", "tensorrt", ("tensorrt",), "building engines on the GPU they run on"),
+    ("av", "video", ("av",), "reading and writing video"),
+    ("PIL", "video", ("pillow",), "images and frames of any size"),
+    ("matplotlib", "report", ("matplotlib",), "the report of mrcfa bench"),
 )
 
 
@@ -57,6 +54,11 @@ def findings() -> list[Finding]:
         Finding("processor", processor(), "everything but TensorRT engines", ""),
         Finding("GPU", shown or None, "running TensorRT engines", "none visible to this process"),
         Finding("CUDA driver", driver, "running TensorRT engines", "install NVIDIA's driver"),
+        *(
+            _package(module, record.extra, distributions, record.enables)
+            for record in BACKENDS.values()
+            for module, distributions in record.packages.items()
+        ),
         *(_package(*row) for row in _PACKAGES),
         Finding(
             "nvcc",
@@ -132,9 +134,9 @@ def package_version(module: str, distributions: tuple[str, ...]) -> str | None:
     return "unknown version"
 
 
-def _package(module: str, distributions: tuple[str, ...], enables: str) -> Finding:
+def _package(module: str, extra: str, distributions: tuple[str, ...], enables: str) -> Finding:
     name = distributions[0] if module in ("cuda", "PIL") else module
-    return Finding(name, package_version(module, distributions), enables, install_command(module))
+    return Finding(name, package_version(module, distributions), enables, install_command(extra))
 
 
 def _libcuda() -> ctypes.CDLL | None:

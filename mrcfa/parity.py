@@ -1,4 +1,4 @@
-"""How far one backend's answers are from another's, as checks with limits."""
+"""`Parity`: errors of logits and masks against the reference, gathered over frames, as checks."""
 
 from dataclasses import dataclass, field
 
@@ -6,23 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.checks import Check
-
-LIMITS = {
-    "fp32": {"worst": 5e-5, "mean": 5e-6, "agreement": 0.999},
-    "fp16": {"worst": 0.25, "mean": 1e-3, "agreement": 0.99},
-}
-"""Of logit errors as shares of the logits' range; NVIDIA gates its SegFormer at 0.99 agreement.
-
-In FP16 a token at the edge of STM's choice may swap with its neighbour, which moves single logits
-far and the masks hardly: there the largest error only catches what is broken.
-"""
+from mrcfa.manifest import Limits
 
 
 @dataclass
 class Parity:
     """Collects logits and masks frame by frame against a reference."""
 
-    precision: str
+    limits: Limits
     worst: float = 0.0
     totals: list[float] = field(default_factory=list)
     agreements: list[float] = field(default_factory=list)
@@ -42,15 +33,16 @@ class Parity:
 
     @property
     def checks(self) -> list[Check]:
-        limits, found = LIMITS[self.precision], []
+        limits = self.limits
+        found: list[Check] = []
         if self.totals:
             scale = max(self.high - self.low, 1e-9)
             mean = float(np.mean(self.totals))
             found += [
-                Check("largest logit error", self.worst, "<=", limits["worst"] * scale),
-                Check("mean logit error", mean, "<=", limits["mean"] * scale),
+                Check("largest logit error", self.worst, "<=", limits.largest_error * scale),
+                Check("mean logit error", mean, "<=", limits.mean_error * scale),
             ]
         if self.agreements:
             share = float(np.mean(self.agreements))
-            found.append(Check("pixels with the same class", share, ">=", limits["agreement"]))
+            found.append(Check("pixels with the same class", share, ">=", limits.agreement))
         return found

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.backends import Arrays, Image, OnDevice, open_backend
+from mrcfa.backends.records import ColdStart, Options
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import MrcfaError, member
 from mrcfa.extras import load
 
 
@@ -26,18 +27,39 @@ class Stream:
     as they are. Frames of any other size are resized on the host and their masks scaled back to the
     frame, which is slower and less exact at the boundaries.
 
-    Options go to the backend. With TensorRT a frame may also be an array on the GPU, and with
-    `device_masks=True` the mask is one, until the stream's next frame overwrites it.
+    With TensorRT a frame may also be an array on the GPU, and with `device_masks=True` the mask is
+    one, until the stream's next frame overwrites it. `Options` describes the other options.
     """
 
-    def __init__(self, bundle: str | Path, backend: str = "auto", **options: Any) -> None:
+    def __init__(
+        self,
+        bundle: str | Path,
+        backend: str = "auto",
+        *,
+        precision: str | None = None,
+        threads: int = 0,
+        device: int = 0,
+        cuda_graphs: bool = True,
+        device_masks: bool = False,
+        plugin_library: str | Path | None = None,
+        cold_start: ColdStart | str = ColdStart.STREAM,
+    ) -> None:
         self._bundle = Bundle.open(bundle)
-        self._backend = open_backend(self._bundle, backend, **options)
+        options = Options(
+            precision=precision,
+            threads=threads,
+            device=device,
+            cuda_graphs=cuda_graphs,
+            device_masks=device_masks,
+            plugin_library=None if plugin_library is None else Path(plugin_library),
+            cold_start=member(ColdStart, cold_start, "cold start"),
+        )
+        self._backend = open_backend(self._bundle, backend, options)
         self.size = self._bundle.manifest.frame
         self.classes = self._bundle.manifest.classes
         self.palette: NDArray[np.uint8] = np.array(self._bundle.manifest.palette, np.uint8)
-        self._device_masks = bool(options.get("device_masks"))
-        self.reset()
+        self._device_masks = device_masks
+        self._state: Any = self._backend.start()
 
     @property
     def backend(self) -> str:
@@ -60,12 +82,19 @@ class Stream:
 
     def reset(self) -> None:
         """Forget all frames: the next one starts a new video."""
-        self._state: Any = None  # first, so that the backend can use its place again
+        self._give_back()
         self._state = self._backend.start()
 
     def close(self) -> None:
         """Let go of the state and of this stream's share of the backend."""
-        del self._state, self._backend
+        if hasattr(self, "_backend"):
+            self._give_back()
+            del self._backend
+
+    def _give_back(self) -> None:
+        state, self._state = self._state, None
+        if state is not None:
+            self._backend.finish(state)
 
     def __enter__(self) -> "Stream":
         return self

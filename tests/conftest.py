@@ -5,7 +5,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ from fill import clip as make_clip
 from torch import nn
 
 import cli
-from export.decoder import DecoderGraph
-from export.exporter import Options, export_bundle
+from export.encoder import EncoderGraph
+from export.exporter import ExportOptions, export_bundle
 from export.onnx_graph import to_onnx
+from export.variants import VARIANTS
 from mrcfa import MRCFA, load_weights, preset
+from mrcfa.manifest import Output
 
 Make = Callable[[Path], object]
-_OPTIONS = {field.name for field in fields(Options)}
+_OPTIONS = {field.name for field in fields(ExportOptions)}
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 
@@ -95,19 +97,23 @@ def bundle(
         backbone: str,
         dataset: str = "vspw",
         output: str = "mask",
-        precisions: tuple[str, ...] = ("fp32", "fp16"),
+        variants: tuple[str, ...] = ("fp32", "fp16"),
         **changes: Any,
     ) -> Path:
-        key = repr((backbone, dataset, output, precisions, sorted(changes.items())))
+        key = repr((backbone, dataset, output, variants, sorted(changes.items())))
         told = {name: changes.pop(name) for name in _OPTIONS & changes.keys()}
         config = preset(dataset, backbone, **{"size": (96, 160), **changes})
-        told = {"frame": config.size, "output": output, "precisions": precisions, **told}
+        told = {"frame": config.size, "output": Output(output), **told}
+        told["variants"] = [VARIANTS[name] for name in variants]
 
         def traced(module: nn.Module, inputs: dict[str, torch.Tensor], *rest: Any, **named: Any):
-            if isinstance(module, DecoderGraph):
+            if not isinstance(module, EncoderGraph):
                 return to_onnx(module, inputs, *rest, **named)
+            layout = sorted({type(part).__name__ for part in module.modules()})
             dtype = next(module.parameters()).dtype
-            encoder = f"{dataset}-{backbone}-{config.size}-{inputs['image'].shape}-{dtype}-{rest}"
+            decoders_own = {"keep": 1.0, "sar": True, "affinity_channels": 1}
+            shared = replace(config, **decoders_own)
+            encoder = f"{shared}-{inputs['image'].shape}-{dtype}-{layout}-{rest}"
             path = once(
                 f"{zlib.crc32(encoder.encode()):08x}.onnx",
                 lambda path: onnx.save(to_onnx(module, inputs, *rest, **named), path),
@@ -118,7 +124,7 @@ def bundle(
             weights = checkpoint(backbone) if dataset == "vspw" else None
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("export.exporter.to_onnx", traced)
-                export_bundle(config, path, weights=weights, options=Options(**told))
+                export_bundle(config, path, weights=weights, options=ExportOptions(**told))
 
         return once(f"{dataset}-{backbone}-{zlib.crc32(key.encode()):08x}", make)
 
@@ -133,7 +139,7 @@ def tailored(bundle: Callable[..., Path]) -> Path:
         frame=(108, 192),
         references=(4, 1),
         keep=0.3,
-        precisions=("fp32",),
+        variants=("fp32",),
         inline_functions=True,
         opset=17,
     )

@@ -52,22 +52,31 @@ def test_inspect_shows_tensors_state_cost_and_files(bundle):
     text = run(cli.app, ["inspect", str(bundle("b0"))]).stdout
     for part in (
         *("query_32", "state per stream", "multiply-adds", "encoder.fp16.onnx", "stay FP32"),
-        "on CPUs decoder.cpu.onnx runs instead",
+        *("variant fp32: fp32 for CPUs, ort_cpu", "variant fp16: fp16 for GPUs, plain"),
+        "classes: wall, ceiling, door",
     ):
         assert part in text
     content = json.loads(run(cli.app, ["inspect", str(bundle("b0")), "--json"]).stdout)
-    assert content["format"] == 1
+    assert content["format"] == 2
     assert content["config"]["backbone"] == "b0"
 
 
 BAD = {
-    "export --backbone b9": "unknown backbone 'b9'; choose one of b0, b1, b2, b3, b4, b5",
+    "export --backbone b9": "'--backbone': 'b9' is not one of 'b0', 'b1', 'b2', 'b3', 'b4', 'b5'",
+    "export --output heat": "'--output': 'heat' is not one of 'mask', 'logits'",
+    "export --labels nowhere.json": "there is no labels file nowhere.json",
+    "export --seed one": "'--seed': ",
+    "export --colour red": "No such option: --colour",
+    "build x --flavour lean": "'--flavour': 'lean' is not one of 'auto', 'tensorrt', 'rtx'",
+    "build x --plugin maybe": "'--plugin': 'maybe' is not one of 'auto', 'never', 'always'",
+    "paint": "No such command 'paint'",
+    "run": "Missing argument 'bundle'",
     "export --dataset ade": "unknown dataset 'ade'; choose one of vspw, cityscapes",
     "export --size 480x853": "the next valid size is 480x864",
     "export --size large": "'large' is no size",
     "export --keep 2": "keep is 2",
     "export --references 3,x": "'3,x' are no offsets",
-    "export --precision int8": "unknown precision int8",
+    "export --variants fp8": "unknown variant fp8; choose from fp32, fp16, fp32-gpu",
     "export --weights nowhere.pth": "there is no weights file nowhere.pth",
     "inspect nowhere": "nowhere is no bundle",
 }

@@ -1,13 +1,13 @@
 """`mrcfa bench` as it is typed: exit codes, files and words."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 import benchmarks.bench
 import cli
-from mrcfa.extras import MissingExtra
 
 QUICK = ("--backends", "onnxruntime:cpu", "--frames", 3, "--drift", 0, "--threads", 1)
 
@@ -37,10 +37,10 @@ def test_a_benchmark_prints_a_markdown_table_and_writes_report_and_json(bundle, 
 
 
 def test_a_failed_check_is_exit_code_1(bundle, bench, monkeypatch):
-    monkeypatch.setattr("benchmarks.parity.MEAN_IOU", {"fp32": 1.5, "fp16": 1.5})
+    monkeypatch.setattr("mrcfa.data.metrics.ConfusionMatrix.mean_iou", 0.5)
     code, out, _ = bench(bundle("b0"), *QUICK, "--peer", "none")
     assert code == 1
-    assert "mean IoU of masks: 1 >= 1.5 FAILED" in out
+    assert "mean IoU of masks: 0.5 >= 0.99 FAILED" in out
 
 
 def test_without_a_name_the_papers_bundle_is_made(bundle, bench, monkeypatch):
@@ -62,14 +62,13 @@ def test_without_a_name_the_papers_bundle_is_made(bundle, bench, monkeypatch):
 
 
 def test_without_matplotlib_there_is_a_table_and_no_report(bundle, bench, monkeypatch):
-    def load(module):
-        raise MissingExtra(f"{module} needs matplotlib")
-
-    monkeypatch.setattr(cli, "load", load)
+    monkeypatch.delitem(sys.modules, "benchmarks.report", raising=False)
+    monkeypatch.delitem(sys.modules, "benchmarks.plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = bench(bundle("b0"), *QUICK, "--peer", "none")
     assert code == 0
     assert "| onnxruntime:cpu fp32 |" in out
-    assert err.startswith("mrcfa: no report will be written: ")
+    assert err.startswith("mrcfa: no report will be written: matplotlib is not installed; ")
     assert not Path("report.html").exists()
 
 
@@ -97,7 +96,7 @@ def test_a_place_that_cannot_be_written_is_named_before_anything_is_measured(
     [
         (["nowhere"], "nowhere is no bundle"),
         (["nowhere", "--size", "96x160"], "--size is for bundles that bench makes"),
-        (["nowhere", "--peer", "deeplab"], "unknown peer 'deeplab'; choose segformer or none"),
+        (["nowhere", "--peer", "deeplab"], "'--peer': 'deeplab' is not one of 'segformer', 'none'"),
         (["nowhere", "--json", "report.html"], "--json and --report both name report.html"),
     ],
 )

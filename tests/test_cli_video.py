@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 import cli
-import mrcfa
 
 SIZE = (96, 160)
 
@@ -46,7 +45,7 @@ def threshold(monkeypatch):
         def reset(self):
             pass
 
-    monkeypatch.setattr(mrcfa, "Stream", Threshold)
+    monkeypatch.setattr("mrcfa.stream.Stream", Threshold)
 
 
 def test_run_writes_a_video_like_its_input(command, sample, bundle):
@@ -127,7 +126,7 @@ class TestRun:
             (["empty"], "empty has no images"),
             (["{video}", "--start", "99"], "has no frames in the part asked for"),
             (["{video}", "--classes", "cars"], "no class is called 'cars'; did you mean car"),
-            (["{video}", "--as", "picture"], "unknown style 'picture'; choose one of overlay"),
+            (["{video}", "--as", "picture"], "'--as': 'picture' is not one of 'overlay', 'mask'"),
             (["-", "--raw", "huge"], "'huge' is no size; write it like 864x480"),
             (["{video}", "-o", "junk.mp4/out.npz"], "cannot write junk.mp4/out.npz"),
             (["{video}", "-o", "{video}"], "is the input; name another output"),

@@ -1,7 +1,9 @@
-"""What runs a bundle. Parity and speed are written once, against `Backend`."""
+"""The `Backend` interface (start, step, finish), and `open_backend`, which loads one by name.
+
+Parity and speed are written once, against `Backend`.
+"""
 
 from abc import ABC, abstractmethod
-from inspect import signature
 from threading import Lock
 from time import perf_counter
 from typing import Any, Protocol
@@ -10,9 +12,22 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.bundle import Bundle
+from mrcfa.backends.records import BACKENDS, CHANGES_ANSWERS, BackendRecord, Options
+from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import MrcfaError, named
-from mrcfa.extras import MissingExtra, load
+from mrcfa.extras import MissingExtra, extras_named, load
+
+__all__ = [
+    "BACKENDS",
+    "Arrays",
+    "Backend",
+    "Image",
+    "OnDevice",
+    "Options",
+    "TwoGraphs",
+    "Unfit",
+    "open_backend",
+]
 
 Image = NDArray[np.uint8]
 Arrays = dict[str, NDArray[Any]]
@@ -38,18 +53,30 @@ class Backend(ABC):
         """The state before the first frame."""
 
     @abstractmethod
+    def timed_step(self, image: Image, state: Any) -> tuple[Arrays, Any, dict[str, float]]:
+        """`step`, and the seconds that its parts took, where they can be told apart."""
+
+    def step(self, image: Image, state: Any) -> tuple[Arrays, Any]:
+        """uint8 (h, w, 3) -> `mask` (h, w) or `logits` (classes, H/4, W/4), and the next state."""
+        outputs, state, _ = self.timed_step(image, state)
+        return outputs, state
+
+    def finish(self, state: Any) -> None:  # noqa: B027  # most backends keep nothing back
+        """The state is not needed any more: what it holds may serve another stream."""
+
+
+class TwoGraphs(Backend):
+    """An encoder and a decoder that return when they are done."""
+
+    @abstractmethod
     def encode(self, image: Image) -> Any:
         """uint8 (h, w, 3) of the bundle's frame size -> what `decode` wants of it."""
 
     @abstractmethod
     def decode(self, features: Any, state: Any) -> tuple[Arrays, Any]:
-        """`mask` (h, w) or `logits` (classes, H/4, W/4), and the state for the next frame."""
-
-    def step(self, image: Image, state: Any) -> tuple[Arrays, Any]:
-        return self.decode(self.encode(image), state)
+        """The frame's answer, and the state for the next frame."""
 
     def timed_step(self, image: Image, state: Any) -> tuple[Arrays, Any, dict[str, float]]:
-        """`step`, and the seconds that its parts took; on a GPU the device is asked instead."""
         began = perf_counter()
         features = self.encode(image)
         encoded = perf_counter()
@@ -57,20 +84,14 @@ class Backend(ABC):
         return outputs, state, {"encoder": encoded - began, "decoder": perf_counter() - encoded}
 
 
-BACKENDS = {
-    "tensorrt": ("mrcfa.backends.tensorrt", "TensorRTBackend"),
-    "onnxruntime": ("mrcfa.backends.onnxruntime", "OnnxRuntimeBackend"),
-    "eager": ("mrcfa.backends.eager", "EagerBackend"),
-}
-"""In the order of `auto`'s preference. A name may carry a variant: `onnxruntime:cuda`."""
-
 _open: "WeakValueDictionary[tuple[Any, ...], Backend]" = WeakValueDictionary()
 _opening = Lock()
 
 
-def open_backend(bundle: Bundle, name: str = "auto", **options: Any) -> Backend:
+def open_backend(bundle: Bundle, name: str = "auto", options: Options | None = None) -> Backend:
     """The backend of that name; streams of one process that ask for the same share it."""
-    key = (bundle.path.resolve(), bundle.manifest.to_json(), name, tuple(sorted(options.items())))
+    options = options or Options()
+    key = (bundle.path.resolve(), bundle.manifest.to_json(), name, options)
     with _opening:
         backend = _open.get(key)
         if backend is None:
@@ -78,35 +99,36 @@ def open_backend(bundle: Bundle, name: str = "auto", **options: Any) -> Backend:
         return backend
 
 
-def _create(bundle: Bundle, name: str, options: dict[str, Any]) -> Backend:
+def _create(bundle: Bundle, name: str, options: Options) -> Backend:
     if name == "auto":
         return _best(bundle, options)
-    kind, _, variant = name.partition(":")
+    kind, _, which = name.partition(":")
     if kind not in BACKENDS:
         raise MrcfaError(f"unknown backend {name!r}; choose one of auto, {', '.join(BACKENDS)}")
-    module, backend = BACKENDS[kind]
-    if variant:
-        options = {**options, "variant": variant}
-    create = getattr(load(module), backend)
-    unknown = sorted(options.keys() - signature(create).parameters.keys())
-    if unknown:
-        raise Unfit(f"the backend {kind} has no option {named(unknown)}")
-    created: Backend = create(bundle, **options)
+    return _opened(BACKENDS[kind], bundle, which, options, options.given)
+
+
+def _opened(
+    record: BackendRecord, bundle: Bundle, which: str, options: Options, needed: set[str]
+) -> Backend:
+    surplus = sorted(needed - record.options)
+    if surplus:
+        raise Unfit(f"the backend {record.name} has no option {named(surplus)}")
+    module, _, name = record.factory.partition(":")
+    with extras_named(dict.fromkeys(record.packages, record.extra)):
+        factory = getattr(load(module), name)
+    created: Backend = factory(bundle, which, options)
     return created
 
 
-def _best(bundle: Bundle, options: dict[str, Any]) -> Backend:
-    """The first backend that has the options, and whose packages and hardware are there."""
+def _best(bundle: Bundle, options: Options) -> Backend:
+    """The first backend that can do what is asked, and whose packages and hardware are there."""
     reasons = []
-    for name in BACKENDS:
-        if name == "tensorrt" and not bundle.manifest.engines:
+    for record in BACKENDS.values():
+        if not record.can_run(bundle):
             continue
         try:
-            return _create(bundle, name, options)
+            return _opened(record, bundle, "", options, options.given & CHANGES_ANSWERS)
         except (MissingExtra, Unfit) as error:
             reasons.append(str(error))
     raise MrcfaError(f"no backend can run {bundle.path} here: {'; '.join(reasons)}")
-
-
-class Unfit(MrcfaError):
-    """A backend that is installed but cannot run this bundle on this machine."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.backends import Unfit
+from mrcfa.bundle import Unfit
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import load
 from mrcfa.machine import Gpu
@@ -30,12 +30,12 @@ class CudaError(MrcfaError):
 
 
 class Cuda:
-    """The context that is current where this is made, or else the first device's primary one.
+    """The context that is current where this is made, or else the device's primary one.
 
     `with cuda.current():` makes it current for the block, in whichever thread that runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: int = 0) -> None:
         self._driver = load("cuda.bindings.driver")
         try:
             self.call("cuInit", 0)
@@ -43,7 +43,13 @@ class Cuda:
             raise Unfit(f"no GPU can be used here: {error}") from None
         self._context = self.call("cuCtxGetCurrent")
         if not int(self._context):
-            self._context = self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", 0))
+            try:
+                handle = self.call("cuDeviceGet", device)
+            except CudaError:
+                raise MrcfaError(
+                    f"there is no GPU {device}; mrcfa doctor lists those here"
+                ) from None
+            self._context = self.call("cuDevicePrimaryCtxRetain", handle)
         with self.current():
             self._device = self.call("cuCtxGetDevice")
 

@@ -10,9 +10,10 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from mrcfa.backends import Arrays, Backend, Image, Unfit
-from mrcfa.bundle import Bundle
+from mrcfa.backends import Arrays, Image, Options, TwoGraphs
+from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import MrcfaError, named
+from mrcfa.manifest import STATE, Device
 
 ort.disable_telemetry_events()
 
@@ -26,43 +27,31 @@ PROVIDERS = {
 }
 
 
-class OnnxRuntimeBackend(Backend):
-    """`variant` picks the execution provider; without one, CUDA if it loads, else the CPU.
+class OnnxRuntimeBackend(TwoGraphs):
+    """`which` is the execution provider; without one, CUDA if it loads, else the CPU.
 
     TensorRT's provider compiles for minutes at its first start, so it runs only when asked for.
     Features and state stay where they are computed: only frames and answers pass the host.
     """
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        variant: str | None = None,
-        precision: str | None = None,
-        threads: int = 0,
-    ) -> None:
-        if variant is not None and variant not in PROVIDERS:
-            raise MrcfaError(f"unknown provider {variant!r}; choose one of {named(PROVIDERS)}")
-        self._bundle, self._threads = bundle, threads
-        provider = variant or self._loadable()
-        if precision is None:
-            preferred = "fp32" if provider == "cpu" else "fp16"
-            graphs = bundle.manifest.graphs
-            precision = preferred if preferred in graphs else next(iter(graphs))
-        self._encoder = self._session(precision, "encoder", provider)
-        self._decoder = self._session(precision, "decoder", provider)
-        self._memory = next(
-            spec for spec in bundle.graph(precision, "decoder").inputs if spec.name == "memory"
+    def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
+        if which and which not in PROVIDERS:
+            raise MrcfaError(f"unknown provider {which!r}; choose one of {named(PROVIDERS)}")
+        provider = which or _loadable(bundle, options.precision)
+        self._on_cpu = provider == "cpu"
+        variant = bundle.variant(Device.CPU if self._on_cpu else Device.GPU, options.precision)
+        self._place = ("cpu", 0) if self._on_cpu else ("cuda", options.device)
+        self._encoder, self._decoder = (
+            open_session(bundle.file(graph.file), provider, options.threads, options.device)
+            for graph in variant.graphs.values()
         )
+        self._state = [spec for spec in variant.decoder.inputs if spec.name in STATE]
         self._features = [value.name for value in self._encoder.get_outputs()]
-        self._answer = bundle.manifest.output
-        self._device = "cpu" if provider == "cpu" else "cuda"
-        self.name = f"onnxruntime ({provider.upper()}, {precision})"
+        self._answer = bundle.manifest.output.value
+        self.name = f"onnxruntime ({provider.upper()}, {variant.precision})"
 
     def start(self) -> Values:
-        return {
-            "memory": self._placed(np.zeros(self._memory.shape, self._memory.dtype)),
-            "frame": self._placed(np.zeros(1, np.int32)),
-        }
+        return {spec.name: self._placed(np.zeros(spec.shape, spec.dtype)) for spec in self._state}
 
     def encode(self, image: Image) -> Values:
         return self._encoded(self._placed(image[None]))
@@ -73,7 +62,7 @@ class OnnxRuntimeBackend(Backend):
 
     def timed_step(self, image: Image, state: Values) -> tuple[Arrays, Values, dict[str, float]]:
         """On a GPU with the copies told apart; every call returns when the GPU is done."""
-        if self._device == "cpu":
+        if self._on_cpu:
             return super().timed_step(image, state)
         marks = [perf_counter()]
         placed = self._placed(image[None])
@@ -92,34 +81,29 @@ class OnnxRuntimeBackend(Backend):
         return self._run(self._encoder, {"image": image}, self._features)
 
     def _decoded(self, features: Values, state: Values) -> tuple[Any, Values]:
-        names = (self._answer, "memory_out", "frame_out")
+        names = (self._answer, *(f"{name}_out" for name in STATE))
         found = self._run(self._decoder, {**features, **state}, names)
-        return found[self._answer], {"memory": found["memory_out"], "frame": found["frame_out"]}
+        return found[self._answer], {name: found[f"{name}_out"] for name in STATE}
 
     def _run(self, session: Any, inputs: Values, outputs: Sequence[str]) -> Values:
         binding = session.io_binding()
         for name, value in inputs.items():
             binding.bind_ortvalue_input(name, value)
         for name in outputs:
-            binding.bind_output(name, self._device)
+            binding.bind_output(name, *self._place)
         session.run_with_iobinding(binding)
         return dict(zip(outputs, binding.get_outputs(), strict=True))
 
     def _placed(self, array: NDArray[Any]) -> Any:
-        return ort.OrtValue.ortvalue_from_numpy(array, self._device)
-
-    def _loadable(self) -> str:
-        return "cuda" if PROVIDERS["cuda"] in ort.get_available_providers() else "cpu"
-
-    def _session(self, precision: str, part: str, provider: str) -> Any:
-        graph = self._bundle.graph(precision, part)
-        path = self._bundle.file(graph.file)  # checked in any case: a bundle is whole or refused
-        if graph.cpu is not None and provider == "cpu":
-            path = self._bundle.file(graph.cpu)
-        return open_session(path, provider, self._threads)
+        return ort.OrtValue.ortvalue_from_numpy(array, *self._place)
 
 
-def open_session(path: Path, provider: str, threads: int) -> Any:
+def _loadable(bundle: Bundle, precision: str | None) -> str:
+    has_cuda = PROVIDERS["cuda"] in ort.get_available_providers()
+    return "cuda" if has_cuda and bundle.find_variant(Device.GPU, precision) else "cpu"
+
+
+def open_session(path: Path, provider: str, threads: int, device: int = 0) -> Any:
     """A session on the provider asked for; ONNX Runtime itself falls back silently."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -131,7 +115,12 @@ def open_session(path: Path, provider: str, threads: int) -> Any:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     wanted = PROVIDERS[provider]
     try:
-        session = ort.InferenceSession(str(path), options, providers=[wanted])
+        session = ort.InferenceSession(
+            str(path),
+            options,
+            providers=[wanted],
+            provider_options=[{} if provider == "cpu" else {"device_id": str(device)}],
+        )
     except Exception as error:  # ONNX Runtime raises a family of unrelated types
         raise MrcfaError(f"ONNX Runtime cannot load {path}: {error}") from None
     if session.get_providers()[0] != wanted:

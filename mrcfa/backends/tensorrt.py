@@ -1,7 +1,6 @@
 """The bundle's engines in TensorRT or TensorRT-RTX, on a GPU they were built for."""
 
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -10,99 +9,79 @@ from typing import Any
 
 import numpy as np
 
-from mrcfa.backends import Arrays, Backend, Image, Unfit
+from mrcfa.backends import Arrays, Backend, Image, Options
 from mrcfa.backends.cuda import Cuda, CudaGraph, CudaStream, DeviceArray, DeviceFrame, pinned_array
-from mrcfa.bundle import Bundle, Engine, Graph
-from mrcfa.errors import MrcfaError, named
+from mrcfa.bundle import Bundle, Unfit
+from mrcfa.errors import MrcfaError, member, named
 from mrcfa.flavours import Flavour, complaint, heard, load_plugin, logger
 from mrcfa.machine import Gpu
-
-STATE = ("memory", "frame")
-"""What a decoder feeds back: inputs of these names, and outputs with `_out` behind them."""
+from mrcfa.manifest import STATE, Engine, Output
 
 Tensors = Mapping[str, DeviceArray]
 
 
 class TensorRTBackend(Backend):
-    """One engine of the bundle; `variant` is its name or flavour, else the newest that fits.
+    """One engine of the bundle; `which` is its name or flavour, else the newest that fits.
 
     A frame is a uint8 array in host memory, or anything on the GPU with `__cuda_array_interface__`.
-    With `device_masks` masks stay on the GPU, each until the next frame of its stream overwrites
-    it. With `graphs` the kernels are launched as CUDA graphs, which costs the CPU less.
 
-    A state is advanced in place: what `decode` and `step` return is the state they were given.
+    A state is a lane on the GPU, advanced in place: what `step` returns is the state it was given,
+    and `finish` gives the lane to the next stream.
 
     Threads: any number may share the backend, each with a state of its own. A state has its own
     CUDA stream and buffers, so states in different threads run side by side, and one state belongs
     to one thread at a time. The CUDA context is the one that was current where the backend was
-    made, such as pycuda's, or else the primary one of the first device. Every call makes it current
-    for its own duration, so it does not matter which context the calling thread has.
+    made, such as pycuda's, or else the primary one of the device. Every call makes it current for
+    its own duration, so it does not matter which context the calling thread has.
     """
 
     takes_device_frames = True
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        variant: str | None = None,
-        precision: str | None = None,
-        graphs: bool = False,
-        device_masks: bool = False,
-        plugin_library: str | Path | None = None,
-    ) -> None:
-        self._answer = bundle.manifest.output
-        if device_masks and self._answer != "mask":
+    def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
+        self._answer = bundle.manifest.output.value
+        if options.device_masks and bundle.manifest.output is not Output.MASK:
             raise MrcfaError(
                 f"{bundle.path} answers with logits, so it has no masks to leave on the GPU; "
                 "export it with --output mask"
             )
-        self._cuda = Cuda()
+        engines = _candidates(bundle, which, options.precision)
+        self._cuda = Cuda(options.device)
         gpu = self._cuda.gpu
-        engine, trt = _fitting(bundle, gpu, variant, precision)
+        engine, trt = _fitting(engines, gpu, bundle.path)
         with self._cuda.current():
-            self._plans = _Plans(bundle, engine, trt, gpu, plugin_library)
-        self._graphs, self._device_masks = graphs, device_masks
-        self._idle: list[_Lane] = []
+            self._plans = _Plans(bundle, engine, trt, gpu, options.plugin_library)
+        self._options = options
+        self._idle: list[Lane] = []
         self.name = f"tensorrt ({engine.name}, {gpu.name})"
 
-    def start(self) -> "State":
+    def start(self) -> "Lane":
         with self._cuda.current():
             lane = self._lane()
             lane.reset()
-            return State(lane, self._idle)
+            return lane
 
-    def encode(self, image: Image) -> Tensors:
-        with self._cuda.current():
-            lane = self._lane()
-            features = lane.encode_apart(image)
-            self._idle.append(lane)
-            return features
+    def finish(self, state: "Lane") -> None:
+        self._idle.append(state)
 
-    def decode(self, features: Tensors, state: "State") -> tuple[Arrays, "State"]:
+    def step(self, image: Image, state: "Lane") -> tuple[Arrays, "Lane"]:
         with self._cuda.current():
-            state.lane.decode_apart(features)
-            self._fetch(state.lane)
-            return self._collected(state.lane), state
-
-    def step(self, image: Image, state: "State") -> tuple[Arrays, "State"]:
-        with self._cuda.current():
-            for work in self._works(image, state.lane).values():
+            for work in self._works(image, state).values():
                 work()
-            return self._collected(state.lane), state
+            return self._collected(state), state
 
-    def timed_step(self, image: Image, state: "State") -> tuple[Arrays, "State", dict[str, float]]:
+    def timed_step(self, image: Image, state: "Lane") -> tuple[Arrays, "Lane", dict[str, float]]:
         """The seconds are the GPU's own."""
-        works = self._works(image, state.lane)
+        works = self._works(image, state)
         with self._cuda.current():
-            marks = [state.lane.stream.mark()]
+            marks = [state.stream.mark()]
             for work in works.values():
                 work()
-                marks.append(state.lane.stream.mark())
-            outputs = self._collected(state.lane)
+                marks.append(state.stream.mark())
+            outputs = self._collected(state)
             seconds = [after.seconds_since(before) for before, after in pairwise(marks)]
         return outputs, state, dict(zip(works, seconds, strict=True))
 
-    def _works(self, image: Image, lane: "_Lane") -> dict[str, Callable[[], None]]:
+    def _works(self, image: Image, lane: "Lane") -> dict[str, Callable[[], None]]:
         return {
             "upload": lambda: lane.load(image),
             "encoder": lane.encode,
@@ -110,60 +89,55 @@ class TensorRTBackend(Backend):
             "download": lambda: self._fetch(lane),
         }
 
-    def _fetch(self, lane: "_Lane") -> None:
-        if not self._device_masks:
+    def _fetch(self, lane: "Lane") -> None:
+        if not self._options.device_masks:
             lane.stream.download(lane.host_answer, lane.answer)
 
-    def _collected(self, lane: "_Lane") -> Arrays:
+    def _collected(self, lane: "Lane") -> Arrays:
         lane.stream.synchronize()
-        answer: Any = lane.answer if self._device_masks else lane.host_answer.copy()
+        answer: Any = lane.answer if self._options.device_masks else lane.host_answer.copy()
         return {self._answer: answer}
 
-    def _lane(self) -> "_Lane":
+    def _lane(self) -> "Lane":
         with suppress(IndexError):
             return self._idle.pop()
-        return _Lane(self._cuda, self._plans, self._answer, self._graphs)
+        return Lane(self._cuda, self._plans, self._answer, self._options.cuda_graphs)
 
 
-class State:
-    """A stream's place on the GPU. Letting go of it gives the place to the next stream."""
-
-    def __init__(self, lane: "_Lane", idle: list["_Lane"]) -> None:
-        self.lane = lane
-        weakref.finalize(self, idle.append, lane)
-
-
-class _Lane:
+class Lane:
     """All that one stream of frames needs on the GPU; two memories, which swap at every frame."""
 
-    def __init__(self, cuda: Cuda, plans: "_Plans", answer: str, graphs: bool) -> None:
-        self._cuda, self._plans, self._answer = cuda, plans, answer
+    def __init__(self, cuda: Cuda, plans: "_Plans", answer: str, cuda_graphs: bool) -> None:
+        self._answer = answer
         self.stream = CudaStream(cuda)
-        self._encoder, self._decoder = plans.context("encoder"), plans.context("decoder")
-        (image,) = plans.graphs["encoder"].inputs
+        encoder, decoder = plans.context("encoder"), plans.context("decoder")
+        (image,) = plans.variant.encoder.inputs
         self._image = DeviceArray(cuda, image.shape[1:], image.dtype)
         self._host_image = pinned_array(cuda, self._image.shape, image.dtype)
-        self._features = plans.features(cuda)
+        self._features = {
+            spec.name: DeviceArray(cuda, spec.shape, spec.dtype)
+            for spec in plans.variant.encoder.outputs
+        }
         self._memories = [
             {
                 spec.name: DeviceArray(cuda, spec.shape, spec.dtype)
-                for spec in plans.graphs["decoder"].inputs
+                for spec in plans.variant.decoder.inputs
                 if spec.name in STATE
             }
             for _ in range(2)
         ]
-        (spec,) = (spec for spec in plans.graphs["decoder"].outputs if spec.name == answer)
+        (spec,) = (spec for spec in plans.variant.decoder.outputs if spec.name == answer)
         self.answer = DeviceArray(cuda, spec.shape[1:], spec.dtype)
         self.host_answer = pinned_array(cuda, self.answer.shape, spec.dtype)
-        self._parity = 0
-        self.encode = _Launch(self.stream, self._encoder, self._encoding(self._features), graphs)
+        self._turn = 0
+        encoding = {"image": self._image, **self._features}
+        self.encode = _Launch(self.stream, encoder, encoding, cuda_graphs)
         self._decodings = [
-            _Launch(self.stream, self._decoder, self._decoding(self._features, parity), graphs)
-            for parity in range(2)
+            _Launch(self.stream, decoder, self._decoding(turn), cuda_graphs) for turn in range(2)
         ]
 
     def reset(self) -> None:
-        self._parity = 0
+        self._turn = 0
         for tensor in self._memories[0].values():
             self.stream.zero(tensor)
 
@@ -175,39 +149,25 @@ class _Lane:
             self.stream.copy(self._image, DeviceFrame.of(image, self._image.shape))
 
     def decode(self) -> None:
-        self._decodings[self._parity]()
-        self._parity ^= 1
+        self._decodings[self._turn]()
+        self._turn ^= 1
 
-    def encode_apart(self, image: Any) -> Tensors:
-        """Into tensors of their own, which stay when this lane goes on."""
-        features = self._plans.features(self._cuda)
-        self.load(image)
-        _Launch(self.stream, self._encoder, self._encoding(features))()
-        self.stream.synchronize()
-        return features
-
-    def decode_apart(self, features: Tensors) -> None:
-        _Launch(self.stream, self._decoder, self._decoding(features, self._parity))()
-        self._parity ^= 1
-
-    def _encoding(self, features: Tensors) -> Tensors:
-        return {"image": self._image, **features}
-
-    def _decoding(self, features: Tensors, parity: int) -> Tensors:
-        before, after = self._memories[parity], self._memories[1 - parity]
+    def _decoding(self, turn: int) -> Tensors:
+        """Ping-pong: every other frame the two memories change places."""
+        before, after = self._memories[turn], self._memories[1 - turn]
         fed_back = {f"{name}_out": tensor for name, tensor in after.items()}
-        return {**features, **before, **fed_back, self._answer: self.answer}
+        return {**self._features, **before, **fed_back, self._answer: self.answer}
 
 
 class _Launch:
     """An engine on tensors that stay where they are, as a CUDA graph if wanted.
 
-    A graph keeps the addresses it was recorded with, so either parity of the state has its own. The
+    A graph keeps the addresses it was recorded with, so either turn of the state has its own. The
     first run is not recorded: TensorRT may set itself up in it, which recording forbids.
     """
 
     def __init__(
-        self, stream: CudaStream, context: "_Context", tensors: Tensors, as_graph: bool = False
+        self, stream: CudaStream, context: "_Context", tensors: Tensors, as_graph: bool
     ) -> None:
         self._stream, self._context, self._tensors = stream, context, tensors
         self._as_graph, self._ran = as_graph, False
@@ -235,9 +195,10 @@ class _Plans:
         engine: Engine,
         trt: ModuleType,
         gpu: Gpu,
-        plugin_library: str | Path | None,
+        plugin_library: Path | None,
     ) -> None:
         self._trt = trt
+        self.variant = bundle.manifest.variants[engine.variant]
         self._runtime = trt.Runtime(logger(trt))
         self._runtime.engine_host_code_allowed = engine.version_compatible
         if engine.plugin:
@@ -245,11 +206,9 @@ class _Plans:
                 load_plugin(trt, plugin_library)
             except MrcfaError as error:
                 raise Unfit(f"the engine {engine.name} needs a plugin: {error}") from None
-        self.graphs: dict[str, Graph] = {}
         self._engines: dict[str, Any] = {}
         for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
             path = bundle.file(name)
-            self.graphs[part] = bundle.graph(engine.precision, part)
             with heard(trt) as said:
                 self._engines[part] = self._runtime.deserialize_cuda_engine(path.read_bytes())
             if self._engines[part] is None:
@@ -260,12 +219,6 @@ class _Plans:
 
     def context(self, part: str) -> "_Context":
         return _Context(self._trt, self._engines[part])
-
-    def features(self, cuda: Cuda) -> Tensors:
-        return {
-            spec.name: DeviceArray(cuda, spec.shape, spec.dtype)
-            for spec in self.graphs["encoder"].outputs
-        }
 
 
 class _Context:
@@ -288,26 +241,29 @@ class _Context:
             raise MrcfaError(f"TensorRT cannot run the engine: {complaint(said)}")
 
 
-def _fitting(
-    bundle: Bundle, gpu: Gpu, variant: str | None, precision: str | None
-) -> tuple[Engine, ModuleType]:
-    """The newest engine that this machine can load, FP16 first, and its TensorRT."""
+def _candidates(bundle: Bundle, which: str, precision: str | None) -> list[Engine]:
+    """The engines that are meant, FP16 first, then the newest."""
     engines = [
         engine
         for engine in reversed(bundle.manifest.engines)
-        if variant in (None, engine.name, engine.flavour) and precision in (None, engine.precision)
+        if which in ("", engine.name, engine.flavour) and precision in (None, engine.precision)
     ]
     if not engines:
-        wanted = " ".join(word for word in (variant, precision) if word)
+        wanted = " ".join(word for word in (which, precision) if word)
         has = named(engine.name for engine in bundle.manifest.engines) or "none"
         raise Unfit(
             f"{bundle.path} has no engine {wanted or 'yet'} (it has {has}); "
             f"build one with: mrcfa build {bundle.path}"
         )
+    return sorted(engines, key=lambda engine: engine.precision != "fp16")
+
+
+def _fitting(engines: Sequence[Engine], gpu: Gpu, path: Path) -> tuple[Engine, ModuleType]:
+    """The first engine that this machine can load, and its TensorRT."""
     reasons = []
-    for engine in sorted(engines, key=lambda engine: engine.precision != "fp16"):
+    for engine in engines:
         try:
-            return engine, _module(engine, gpu, bundle.path)
+            return engine, _module(engine, gpu, path)
         except MrcfaError as error:
             reasons.append(str(error))
     raise Unfit("; ".join(dict.fromkeys(reasons)))
@@ -315,7 +271,7 @@ def _fitting(
 
 def _module(engine: Engine, gpu: Gpu, path: Path) -> ModuleType:
     """The TensorRT that built the engine; if it or the GPU is another, both sides are named."""
-    flavour = Flavour(engine.flavour)
+    flavour = member(Flavour, engine.flavour, "flavour")
     if gpu.sm not in engine.compute_capabilities:
         built = named(f"sm_{sm}" for sm in engine.compute_capabilities)
         raise Unfit(

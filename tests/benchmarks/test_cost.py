@@ -1,7 +1,8 @@
 import pytest
 
 from benchmarks.cost import GPUS, GpuModel, ceilings, intensity, known_gpu
-from mrcfa.bundle import Bundle, Cost
+from mrcfa.bundle import Bundle
+from mrcfa.manifest import Cost
 
 GPU = GpuModel("a GPU", tflops=100, gb_per_s=500)
 

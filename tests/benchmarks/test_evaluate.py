@@ -7,16 +7,17 @@ import pytest
 from PIL import Image
 
 from benchmarks import evaluate as evaluation
-from benchmarks.datasets import labelled_videos
-from benchmarks.evaluate import Request, evaluate, forget, report, score_video, summary, table
-from benchmarks.sample import scene, write_sample
+from benchmarks.evaluate import EvalOptions, evaluate, forget, report, score_video, summary, table
+from mrcfa.backends.records import ColdStart
+from mrcfa.data.datasets import labelled_videos
+from mrcfa.data.metrics import IGNORED, ConfusionMatrix, VideoConsistency
+from mrcfa.data.sample import scene, write_sample
+from mrcfa.data.vspw import VSPW
 from mrcfa.errors import MrcfaError
-from mrcfa.labels import VSPW
-from mrcfa.metrics import IGNORED, ConfusionMatrix, VideoConsistency
 
 SIZE = (96, 160)
 FRAMES = 18
-CLASSES = tuple(VSPW)
+CLASSES = VSPW.labels.names
 
 
 class Answers:
@@ -115,7 +116,7 @@ def test_cityscapes_scores_the_annotated_frame_after_showing_those_before(citysc
     ("mask", "message"),
     [
         (np.ones((4, 5), np.uint8), "00000002.png is 4×5, but its frame 96×160"),
-        (np.full(SIZE, 200, np.uint8), "00000002.png has labels beyond the bundle's 124 classes"),
+        (np.full(SIZE, 200, np.uint8), "00000002.png has the value 200, which the labels"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_named(tmp_path, mask, message):
@@ -128,7 +129,9 @@ def test_a_mask_that_does_not_fit_is_named(tmp_path, mask, message):
 
 def test_a_bundle_is_evaluated_over_all_videos(sample, bundle):
     advanced = []
-    result = evaluate(bundle("b0"), "auto", Request(sample), lambda **told: advanced.append(told))
+    result = evaluate(
+        bundle("b0"), "auto", EvalOptions(sample), lambda **told: advanced.append(told)
+    )
     assert (result.videos, result.frames) == (2, 2 * FRAMES)
     assert result.backend.startswith("onnxruntime")
     assert all(0 <= value <= 1 for value in result.metrics.values())
@@ -136,8 +139,8 @@ def test_a_bundle_is_evaluated_over_all_videos(sample, bundle):
 
 
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(sample, bundle, cache, monkeypatch):
-    whole = evaluate(bundle("b0"), "onnxruntime", Request(sample))
-    forget(whole, Request(sample))
+    whole = evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample))
+    forget(whole)
     seen = []
 
     def interrupted(segmenter, videos, clip, *rest):
@@ -148,25 +151,25 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(sample, bundle, cach
 
     monkeypatch.setattr(evaluation, "score_video", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(bundle("b0"), "onnxruntime", Request(sample))
-    resumed = evaluate(bundle("b0"), "onnxruntime", Request(sample))
+        evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample))
+    resumed = evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample))
     assert seen == ["sample_0", "sample_1", "sample_1"]
     assert resumed == whole
-    forget(resumed, Request(sample))
+    forget(resumed)
     assert not any(cache.iterdir())
 
 
 def test_a_video_that_changed_meanwhile_is_evaluated_anew(tmp_path, bundle, monkeypatch):
     write_sample(tmp_path / "sample", videos=1, frames=3, size=SIZE)
-    before = evaluate(bundle("b0"), "onnxruntime", Request(tmp_path / "sample"))
+    before = evaluate(bundle("b0"), "onnxruntime", EvalOptions(tmp_path / "sample"))
     mask = tmp_path / "sample" / "data" / "sample_0" / "mask" / "00000000.png"
     Image.fromarray(np.zeros(SIZE, np.uint8)).save(mask)
-    after = evaluate(bundle("b0"), "onnxruntime", Request(tmp_path / "sample"))
+    after = evaluate(bundle("b0"), "onnxruntime", EvalOptions(tmp_path / "sample"))
     assert after.metrics != before.metrics
 
 
 def test_the_first_videos_alone_can_be_asked_for(sample, bundle):
-    assert evaluate(bundle("b0"), "onnxruntime", Request(sample, limit=1)).videos == 1
+    assert evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample, limit=1)).videos == 1
 
 
 def test_the_public_script_counts_ignored_pixels_and_pools(sample):
@@ -188,20 +191,22 @@ def test_the_public_script_counts_ignored_pixels_and_pools(sample):
 
 def test_a_single_frame_cold_start_answers_the_first_frames_differently(tmp_path, bundle):
     write_sample(tmp_path / "sample", videos=1, frames=2, size=SIZE)
-    stream = evaluate(bundle("b0"), "eager", Request(tmp_path / "sample"))
-    single = evaluate(bundle("b0"), "auto", Request(tmp_path / "sample", cold_start="single"))
+    stream = evaluate(bundle("b0"), "eager", EvalOptions(tmp_path / "sample"))
+    single = evaluate(
+        bundle("b0"), "auto", EvalOptions(tmp_path / "sample", cold_start=ColdStart.SINGLE)
+    )
     assert single.backend == stream.backend
     assert single.metrics != stream.metrics
 
 
 def test_a_cold_start_that_a_backend_lacks_is_refused(sample, bundle):
     with pytest.raises(MrcfaError, match="--cold-start single needs --backend eager"):
-        evaluate(bundle("b0"), "onnxruntime", Request(sample, cold_start="single"))
+        evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample, cold_start=ColdStart.SINGLE))
 
 
 def test_a_bundle_of_another_dataset_is_refused(cityscapes, bundle):
-    with pytest.raises(MrcfaError, match=r"exported for vspw, but .* is cityscapes"):
-        evaluate(bundle("b0"), "auto", Request(cityscapes))
+    with pytest.raises(MrcfaError, match=r"has 124 classes and .*cityscapes 19; evaluate"):
+        evaluate(bundle("b0"), "auto", EvalOptions(cityscapes))
 
 
 def two_results(sample):

@@ -6,7 +6,7 @@ from benchmarks.peer import Peer
 from mrcfa import MRCFA, load_weights
 from mrcfa.backends.eager import full_size_mask, network_input
 from mrcfa.bundle import WEIGHTS, Bundle
-from mrcfa.synthetic import drifting_clip
+from mrcfa.data.synthetic import drifting_clip
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ class CUresult(IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_INVALID_DEVICE = 101
     CUDA_ERROR_INVALID_CONTEXT = 201
 
 
@@ -108,6 +109,8 @@ class Driver(ModuleType):
         return (CUresult.CUDA_SUCCESS if self.devices else CUresult.CUDA_ERROR_NO_DEVICE,)
 
     def cuDeviceGet(self, ordinal):
+        if ordinal >= self.devices:
+            return CUresult.CUDA_ERROR_INVALID_DEVICE, 0
         return CUresult.CUDA_SUCCESS, ordinal
 
     def cuDevicePrimaryCtxRetain(self, device):

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from engines.builder import Options, build_engines
+from engines.builder import BuildOptions, build_engines
+from engines.choices import FlavourChoice, PluginUse
 from engines.target import choose_target
 from mrcfa.errors import MrcfaError
 
@@ -79,9 +80,9 @@ def register_twin(trt: Any) -> None:
 
 
 if __name__ == "__main__":
-    target = choose_target("rtx", [75])
+    target = choose_target(FlavourChoice.RTX, [75])
     register_twin(target.trt)
     try:
-        build_engines(sys.argv[1], target, Options(plugin=sys.argv[2]))
+        build_engines(sys.argv[1], target, BuildOptions(plugin=PluginUse(sys.argv[2])))
     except MrcfaError as error:
         sys.exit(str(error))

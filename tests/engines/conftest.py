@@ -1,13 +1,18 @@
-"""The C++ library, built once for all tests, and a bundle to damage."""
+"""The C++ library, built once for all tests, the masks it must give, and bundles to try it on."""
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from cpp_library import CPP, SANITIZERS, Once, Segment, include_of, linked, run, runner_of
+from cpp_library import CPP, RESET, SANITIZERS, Once, Segment, include_of, linked, run, runner_of
+from tiny_bundle import write_tiny
+
+from mrcfa import Stream
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,31 @@ def segment(build: Path) -> Segment:
     return runner_of(build / "mrcfa-segment")
 
 
+@pytest.fixture(scope="session")
+def pythons_masks() -> Callable[[Path, str, np.ndarray], np.ndarray]:
+    """`pythons_masks(bundle, "fp16", frames)`, with a reset; each is computed once."""
+    made: dict[tuple[Path, str, int], np.ndarray] = {}
+
+    def masks(path: Path, precision: str, frames: np.ndarray) -> np.ndarray:
+        key = (path, precision, len(frames))
+        if key not in made:
+            stream = Stream(path, "onnxruntime:cpu", precision=precision, threads=2)
+            parts = [[stream(frame) for frame in frames[:RESET]]]
+            stream.reset()
+            parts.append([stream(frame) for frame in frames[RESET:]])
+            made[key] = np.stack([mask for part in parts for mask in part])
+        return made[key]
+
+    return masks
+
+
 @pytest.fixture
 def copy(bundle: Callable[..., Path], tmp_path: Path) -> Path:
     """A bundle that a test may damage with `write`."""
     return linked(bundle("b0"), tmp_path / "copy")
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Callable[..., Path]:
+    """`tiny(size=(64, 64))`: a bundle for that size with a decoder that only selects tokens."""
+    return partial(write_tiny, tmp_path / "tiny")

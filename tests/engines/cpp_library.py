@@ -23,6 +23,7 @@ CPP = REPOSITORY / "engines" / "cpp"
 HEADERS = REPOSITORY / "build" / "headers" / "usr" / "include"
 SANITIZERS = ["-O1", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 WARNINGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+FRAMES, RESET = 40, 25
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 Segment = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -65,6 +66,11 @@ def runner_of(program: Path) -> Segment:
         return done
 
     return segment
+
+
+def masks_in(done: subprocess.CompletedProcess[bytes], frames: np.ndarray) -> np.ndarray:
+    assert done.returncode == 0, done.stderr.decode()
+    return np.frombuffer(done.stdout, np.uint8).reshape(frames.shape[:3])
 
 
 def linked(path: Path, target: Path) -> Path:

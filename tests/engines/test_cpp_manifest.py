@@ -8,12 +8,24 @@ from typing import Any
 
 import pytest
 from cpp_library import edit, write
+from tomorrow import add_unknown_fields
 
 from mrcfa import Stream
 from mrcfa.bundle import MANIFEST
+from mrcfa.data.labels import labels
 from mrcfa.errors import MrcfaError
 
 FUZZED = 100_000
+ENGINE = {
+    "flavour": "rtx",
+    "tensorrt": "1.7",
+    "compute_capabilities": [75],
+    "precision": "int8",
+    "variant": "int8",
+    "plugin": None,
+    "encoder": "encoder.onnx",
+    "decoder": "decoder.onnx",
+}
 
 
 def listing(folder: Path, name: str) -> None:
@@ -29,9 +41,15 @@ def without(folder: Path, field: str) -> None:
 
 
 def describe(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    graphs = json.loads((folder / MANIFEST).read_text())["graphs"]
-    change(graphs["fp32"]["decoder"])
-    edit(folder, graphs=graphs)
+    variants = json.loads((folder / MANIFEST).read_text())["variants"]
+    change(variants["fp32"]["decoder"])
+    edit(folder, variants=variants)
+
+
+def layout(folder: Path, **changes: Any) -> None:
+    variants = json.loads((folder / MANIFEST).read_text())["variants"]
+    variants["fp32"].update(changes)
+    edit(folder, variants=variants)
 
 
 def linked_away(folder: Path) -> None:
@@ -46,19 +64,47 @@ def changed(file: Path) -> None:
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "no manifest": lambda path: (path / MANIFEST).unlink(),
-    "a newer format": lambda path: edit(path, format=99),
-    "an older format": lambda path: edit(path, format=0),
+    "a newer format": lambda path: edit(path, format=3),
+    "an older format": lambda path: edit(path, format=1),
     "a format of text": lambda path: edit(path, format="one's"),
     "a format of null": lambda path: edit(path, format=None),
     **{
         f"no {field}": lambda path, field=field: without(path, field)
-        for field in ("format", "config", "frame", "graphs", "classes", "palette", "engines")
+        for field in (
+            *("format", "config", "streams", "frame", "output", "variants", "classes", "palette"),
+            *("weights", "files", "engines"),
+        )
     },
     "a graph without a file": lambda path: describe(path, lambda graph: graph.pop("file")),
     "a file that is no text": lambda path: describe(path, lambda graph: graph.update(file=5)),
-    "a file for CPUs that is no text": lambda path: describe(
-        path, lambda graph: graph.update(cpu=5)
+    "no variants": lambda path: edit(path, variants={}),
+    "a variant that is no object": lambda path: edit(path, variants={"fp32": 5}),
+    "a device that is none": lambda path: layout(path, device="tpu"),
+    "a precision that is no text": lambda path: layout(path, precision=32),
+    "several streams": lambda path: edit(path, streams=4),
+    "no streams": lambda path: edit(path, streams=0),
+    "streams that are no number": lambda path: edit(path, streams="1"),
+    "a frame of nothing": lambda path: edit(path, frame=[0, 5]),
+    "a frame with a negative side": lambda path: edit(path, frame=[-1, 5]),
+    "a frame of one side": lambda path: edit(path, frame=[96]),
+    "a frame that is too large": lambda path: edit(path, frame=[96, 10**6]),
+    "a colour that is too bright": lambda path: edit(path, palette=[[0, 0, 256]]),
+    "a colour of two levels": lambda path: edit(path, palette=[[0, 0]]),
+    "a colour that is no list": lambda path: edit(path, palette=[5]),
+    "a class that is no text": lambda path: edit(path, classes=[5]),
+    "a type that no graph has": lambda path: describe(
+        path, lambda graph: graph["inputs"][0].update(dtype="float64")
     ),
+    "a shape with a hole": lambda path: describe(
+        path, lambda graph: graph["inputs"][0].update(shape=[1, 0, 5])
+    ),
+    "a shape beyond any memory": lambda path: describe(
+        path, lambda graph: graph["inputs"][0].update(shape=[1, 2**20, 2**20])
+    ),
+    "weights that are neither random nor not": lambda path: edit(
+        path, weights={"origin": "x", "sha256": None, "random": "no"}
+    ),
+    "an engine of a variant that is not there": lambda path: edit(path, engines=[ENGINE]),
     "a path upwards": lambda path: listing(path, "../encoder.onnx"),
     "an absolute path": lambda path: listing(path, "/etc/passwd"),
     "the parent": lambda path: listing(path, ".."),
@@ -69,7 +115,6 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a missing file": lambda path: (path / "decoder.onnx").unlink(),
     "a file cut short": lambda path: write(path / "encoder.onnx", b"onnx"),
     "a changed file": lambda path: changed(path / "decoder.onnx"),
-    "a changed file for CPUs": lambda path: changed(path / "decoder.cpu.onnx"),
 }
 
 
@@ -83,30 +128,39 @@ def test_a_damaged_bundle_meets_the_sentence_that_python_has_for_it(damage, segm
     assert done.stderr.decode() == f"mrcfa-segment: {error.value}\n"
 
 
+def test_fields_that_nobody_knows_are_ignored_at_every_level(segment, copy, clip):
+    frames = clip(3, 96, 160)
+    before = segment(copy, frames=frames)
+    assert add_unknown_fields(copy / MANIFEST) > 50
+    after = segment(copy, frames=frames)
+    assert (after.returncode, after.stdout) == (0, before.stdout), after.stderr
+
+
+def test_classes_of_ones_own_have_their_names(segment, bundle):
+    named = labels(["road", "parked car", "Bäume"], [(1, 2, 3), (4, 5, 6), (7, 8, 9)])
+    own = bundle("b0", "cityscapes", variants=("fp32",), classes=3, labels=named)
+    assert Stream(own).classes == named.names
+    assert "\nclasses: road, parked car, Bäume\n" in segment(own, "--info").stdout.decode()
+
+
 def small_manifest(bundle: Path) -> dict[str, Any]:
     """All that the reader looks at and little of each, so that 100,000 of them are read in time."""
     content = json.loads((bundle / MANIFEST).read_text())
-    kept = {name: content[name] for name in ("format", "config", "frame", "output", "weights")}
-    graphs = content["graphs"]["fp32"]
-    for part in graphs.values():
+    fields = ("format", "config", "streams", "frame", "output", "weights")
+    kept = {name: content[name] for name in fields}
+    variant = content["variants"]["fp32"]
+    variant = {name: variant[name] for name in ("precision", "device", "encoder", "decoder")}
+    for part in (variant["encoder"], variant["decoder"]):
         for end in ("inputs", "outputs"):
             wanted = ("image", "entry", "memory", "mask")
             part[end] = [spec for spec in part[end] if spec["name"] in wanted]
-        part.update(wide=[], file="file", cpu="file")
-    engine = {
-        "flavour": "rtx",
-        "tensorrt": "1.7",
-        "compute_capabilities": [75],
-        "precision": "fp16",
-        "plugin": "p",
-        "encoder": "file",
-        "decoder": "file",
-        "version_compatible": False,
-    }
+        part.update(wide=[], file="file")
+    files = {"encoder": "file", "decoder": "file", "plugin": "p", "version_compatible": False}
+    engine = {**ENGINE, "variant": "fp32", **files}
     digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of no bytes
     return {
         **kept,
-        "graphs": {"fp32": graphs},
+        "variants": {"fp32": variant},
         "classes": content["classes"][:2],
         "palette": content["palette"][:2],
         "files": {"file": {"sha256": digest, "bytes": 0}},

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mrcfa.affinity import TOP_QUERIES, importance, select_tokens
+from mrcfa.model.affinity import TOP_QUERIES, importance, select_tokens
 
 SOURCE = Path(__file__).parents[2] / "engines" / "plugin" / "select_tokens_c.cpp"
 GXX = ["g++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-ffp-contract=off"]

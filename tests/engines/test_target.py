@@ -2,6 +2,7 @@ import sys
 
 import pytest
 
+from engines.choices import FlavourChoice
 from engines.target import choose_target
 from mrcfa import machine
 from mrcfa.errors import MrcfaError
@@ -34,21 +35,21 @@ def chosen(*arguments):
 
 def test_without_a_gpu_it_is_rtx_for_the_sms_asked_for_or_three(rtx):
     assert chosen() == ("rtx", (75, 86, 89))
-    assert chosen("auto", [89, 86, 89]) == ("rtx", (86, 89))
-    assert choose_target("rtx", [86, 89]).tag == "rtx-sm86-sm89"
+    assert chosen(FlavourChoice.AUTO, [89, 86, 89]) == ("rtx", (86, 89))
+    assert choose_target(FlavourChoice.RTX, [86, 89]).tag == "rtx-sm86-sm89"
 
 
 def test_with_a_gpu_it_is_tensorrt_for_that_gpu(tensorrt):
     tensorrt("10.3.0.26")
     assert chosen() == ("tensorrt", (86,))
-    assert chosen("tensorrt", [86]) == ("tensorrt", (86,))
+    assert chosen(FlavourChoice.TENSORRT, [86]) == ("tensorrt", (86,))
 
 
 def test_with_a_gpu_other_sms_are_left_to_rtx(tensorrt):
     tensorrt("10.3.0.26")
-    assert chosen("auto", [75]) == ("rtx", (75,))
+    assert chosen(FlavourChoice.AUTO, [75]) == ("rtx", (75,))
     with pytest.raises(MrcfaError, match=r"RTX A4000 \(sm_86\), and not for sm_75; --flavour rtx"):
-        choose_target("tensorrt", [75])
+        choose_target(FlavourChoice.TENSORRT, [75])
 
 
 def test_with_a_gpu_but_no_tensorrt_rtx_builds_for_that_gpu_too(rtx, monkeypatch):
@@ -60,14 +61,14 @@ def test_with_a_gpu_but_no_tensorrt_rtx_builds_for_that_gpu_too(rtx, monkeypatch
 def test_a_tensorrt_that_is_too_old_is_told(tensorrt):
     tensorrt("8.5.2.2")
     with pytest.raises(MrcfaError, match=r"TensorRT 8\.5\.2\.2 is too old; mrcfa needs 10\.3"):
-        choose_target("tensorrt")
+        choose_target(FlavourChoice.TENSORRT)
 
 
 def test_tensorrt_without_a_gpu_is_told(tensorrt, monkeypatch):
     tensorrt("10.3.0.26")
     monkeypatch.setattr(machine, "gpus", lambda: [])
     with pytest.raises(MrcfaError, match="none is visible here; --flavour rtx builds without one"):
-        choose_target("tensorrt")
+        choose_target(FlavourChoice.TENSORRT)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_tensorrt_without_a_gpu_is_told(tensorrt, monkeypatch):
 )
 def test_what_rtx_cannot_build_for_is_told_with_the_way_out(sm, reason, rtx):
     with pytest.raises(MrcfaError, match=reason):
-        choose_target("auto", [sm])
+        choose_target(FlavourChoice.AUTO, [sm])
 
 
 def test_no_tensorrt_at_all_meets_the_install_command_of_each_flavour(monkeypatch):
@@ -91,11 +92,4 @@ def test_no_tensorrt_at_all_meets_the_install_command_of_each_flavour(monkeypatc
     with pytest.raises(MrcfaError, match=r"mrcfa\[rtx\].*mrcfa\[tensorrt\].*JetPack"):
         choose_target()
     with pytest.raises(MrcfaError, match=r"tensorrt_rtx is not installed"):
-        choose_target("rtx")
-
-
-def test_an_unknown_flavour_meets_the_known_ones():
-    with pytest.raises(
-        MrcfaError, match="unknown flavour 'lean'; choose one of auto, tensorrt, rtx"
-    ):
-        choose_target("lean")
+        choose_target(FlavourChoice.RTX)

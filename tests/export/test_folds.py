@@ -1,13 +1,10 @@
 """Every fold against the modules that it replaces, in float64."""
 
-from copy import deepcopy
-
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from export.attention import slice_attention
 from export.folds import (
     affine,
     fold_affinity_scale,
@@ -16,9 +13,8 @@ from export.folds import (
     fold_query_scale,
     fold_values,
 )
-from mrcfa.affinity import importance, select_tokens
-from mrcfa.fusion import Fusion
-from mrcfa.mit import Block
+from mrcfa.model.affinity import importance, select_tokens
+from mrcfa.model.fusion import Fusion
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -96,16 +92,3 @@ def test_a_conv_without_bias_folds_like_one_with_zeros():
     weight, bias = affine(conv)
     assert torch.equal(weight, conv.weight)
     assert bias.tolist() == [0, 0, 0]
-
-
-@pytest.mark.parametrize(("heads", "reduction"), [(1, 2), (1, 1), (2, 2), (2, 1)])
-@pytest.mark.parametrize("scores", [10_000, 97, 1])
-def test_attention_in_slices_is_attention(heads, reduction, scores):
-    block = Block(8, heads, reduction)
-    for parameter in block.parameters():
-        nn.init.normal_(parameter)
-    sliced = deepcopy(block)
-    slice_attention(sliced)
-    sliced.attn.scores = scores
-    tokens = torch.randn(1, 48, 8)
-    close(sliced(tokens, (6, 8)), block(tokens, (6, 8)))

@@ -9,18 +9,21 @@ import pytest
 import torch
 from cases import authors_state, normalised
 
-from export.exporter import Options, export_bundle
+from export.exporter import ExportOptions, export_bundle
+from export.variants import VARIANTS
 from mrcfa import MRCFA, load_weights, preset
-from mrcfa.backends import open_backend
-from mrcfa.backends.eager import full_size_mask, network_input
+from mrcfa.backends import Options, open_backend
 from mrcfa.bundle import WEIGHTS, Bundle
+from mrcfa.data.labels import labels
 from mrcfa.errors import MrcfaError
-from mrcfa.schedule import references_at
+from mrcfa.manifest import Output
+from mrcfa.model.frames import full_size_mask, network_input
+from mrcfa.model.schedule import references_at
 
 
 def streamed(path, frames, precision="fp32"):
     """Logits of every frame, (T, classes, H/4, W/4)."""
-    backend = open_backend(Bundle.open(path), "onnxruntime:cpu", precision=precision)
+    backend = open_backend(Bundle.open(path), "onnxruntime:cpu", Options(precision=precision))
     state, logits = backend.start(), []
     for frame in frames:
         outputs, state = backend.step(frame, state)
@@ -49,7 +52,7 @@ def on_clips(path, frames):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "backbone", "precisions"),
+    ("dataset", "backbone", "variants"),
     [
         ("vspw", "b0", ("fp32", "fp16")),
         ("vspw", "b1", ("fp32", "fp16")),
@@ -57,9 +60,9 @@ def on_clips(path, frames):
     ],
 )
 def test_streaming_equals_the_clip_model_from_cold_start_on(
-    dataset, backbone, precisions, bundle, clip
+    dataset, backbone, variants, bundle, clip
 ):
-    path = bundle(backbone, dataset, output="logits", precisions=precisions)
+    path = bundle(backbone, dataset, output="logits", variants=variants)
     frames = clip(12, 96, 160)
     np.testing.assert_allclose(streamed(path, frames), on_clips(path, frames), atol=1e-4, rtol=0)
 
@@ -88,7 +91,7 @@ def fp16_figures(path, frames):
 @pytest.mark.parametrize("backbone", ["b0", "b1"])
 def test_fp16_graphs_stay_close_on_the_golden_clip(backbone, bundle, clip):
     errors, agreement = fp16_figures(
-        bundle(backbone, output="logits", precisions=("fp32", "fp16")), clip(4, 96, 160)
+        bundle(backbone, output="logits", variants=("fp32", "fp16")), clip(4, 96, 160)
     )
     assert errors.max() <= 5e-3
     assert agreement.mean() >= 0.995
@@ -107,7 +110,7 @@ def test_fp16_graphs_stay_finite_and_close_on_extreme_frames(backbone, content, 
     """On black frames the two best classes lie within rounding of each other at one pixel in 20:
     with b1 the exact logits themselves, rounded to FP16, keep 99.3 % of the classes."""
     errors, agreement = fp16_figures(
-        bundle(backbone, output="logits", precisions=("fp32", "fp16")), EXTREMES[content]
+        bundle(backbone, output="logits", variants=("fp32", "fp16")), EXTREMES[content]
     )
     assert errors.max() <= 5e-3
     assert agreement.mean() >= (0.98 if content == "black" else 0.995)
@@ -120,7 +123,7 @@ def test_fp16_survives_affinities_that_would_overflow_unscaled(tmp_path, clip):
             state[key] = 40 * state[key]
     torch.save(state, tmp_path / "large.pth")
     config = preset("vspw", "b1", size=(96, 160))
-    options = Options(config.size, output="logits", precisions=["fp16"])
+    options = ExportOptions(config.size, Output.LOGITS, [VARIANTS["fp16"]])
     path, frames = tmp_path / "large", clip(4, 96, 160)
     export_bundle(config, path, weights=tmp_path / "large.pth", options=options)
 
@@ -162,12 +165,13 @@ def test_a_graph_that_is_not_the_model_fails_the_export_and_leaves_nothing(
     """The graphs of the golden weights, passed off as those of a random model."""
     source = Bundle.open(bundle("b0"))
 
-    def traced(model, layout, options, precision, progress):
-        return {part: onnx.load(source.path / f"{part}.onnx") for part in ("encoder", "decoder")}
+    def traced(module, inputs, *_, **__):
+        part = "encoder" if "image" in inputs else "decoder"
+        return onnx.load(source.path / f"{part}.fp16.onnx")
 
-    monkeypatch.setattr("export.exporter._trace", traced)
-    options = Options((96, 160), precisions=["fp32"])
-    with pytest.raises(MrcfaError, match="not the model: fp32 largest logit error"):
+    monkeypatch.setattr("export.exporter.to_onnx", traced)
+    options = ExportOptions((96, 160), variants=[VARIANTS["fp16"]])
+    with pytest.raises(MrcfaError, match=r"not the model: fp16 (largest|mean) logit error"):
         export_bundle(source.config, tmp_path / "b", seed=1, options=options)
     assert not list(tmp_path.iterdir())
 
@@ -181,12 +185,13 @@ def test_a_graph_that_is_not_the_model_fails_the_export_and_leaves_nothing(
         ({}, {"frame": (0, 5)}, "has no pixels"),
         ({}, {"opset": 16}, "opset 16 cannot be exported; use 17, .* to 23"),
         ({}, {"opset": 99}, "opset 99 cannot be exported"),
-        ({}, {"output": "heat"}, "unknown output 'heat'; choose one of mask, logits"),
-        ({}, {"precisions": ["int8"]}, "unknown precision int8; choose from fp32, fp16"),
+        ({}, {"labels": labels(["road", "car"])}, "labels name 2 classes and the model has 124"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_work(tmp_path, config, options, says):
     made = preset("vspw", "b1", **config)
     with pytest.raises(MrcfaError, match=says):
-        export_bundle(made, tmp_path / "b", options=Options(**{"frame": made.size, **options}))
+        export_bundle(
+            made, tmp_path / "b", options=ExportOptions(**{"frame": made.size, **options})
+        )
     assert not list(tmp_path.iterdir())

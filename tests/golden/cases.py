@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from fill import fill
 
-from mrcfa.config import MEAN, STD
+from mrcfa.model.config import MEAN, STD
 
 GOLDEN = Path(__file__).parent
 

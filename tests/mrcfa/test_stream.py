@@ -6,8 +6,8 @@ import pytest
 from cases import normalised
 
 from mrcfa import Stream
-from mrcfa.backends.eager import full_size_mask
 from mrcfa.errors import MrcfaError
+from mrcfa.model.frames import full_size_mask
 
 
 def masks(stream, frames):
@@ -31,6 +31,26 @@ def test_backends_agree_through_cold_start_and_steady_state(bundle, clip):
     eager = masks(Stream(bundle("b0"), backend="eager"), frames)
     runtime = masks(Stream(bundle("b0"), backend="onnxruntime"), frames)
     assert (eager == runtime).mean() > 0.9999
+
+
+def test_a_misspelt_option_is_told_as_such(bundle):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'thread'"):
+        Stream(bundle("b0"), thread=2)
+    with pytest.raises(MrcfaError, match="unknown cold start 'warm'; choose one of stream, single"):
+        Stream(bundle("b0"), cold_start="warm")
+
+
+def test_advice_for_other_backends_does_not_keep_auto_from_any(bundle):
+    stream = Stream(bundle("b0"), threads=1, cuda_graphs=False)
+    assert stream.backend.startswith("onnxruntime")
+    with pytest.raises(MrcfaError, match="the backend onnxruntime has no option cuda_graphs"):
+        Stream(bundle("b0"), "onnxruntime", cuda_graphs=False)
+
+
+def test_a_stream_may_be_closed_twice(bundle):
+    with Stream(bundle("b0")) as stream:
+        stream.close()
+    stream.close()
 
 
 def test_auto_picks_what_runs_here(bundle):

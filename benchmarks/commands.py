@@ -1,0 +1,158 @@
+"""`mrcfa bench` and `mrcfa eval`."""
+
+import json
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchmarks.contenders import CHOICES, USUAL
+from mrcfa.arguments import AsJson, parse_names
+from mrcfa.backends import records
+from mrcfa.backends.records import ColdStart
+from mrcfa.errors import MrcfaError, named
+from mrcfa.extras import MissingExtra, extras_named
+from mrcfa.progress import counting, filling
+
+if TYPE_CHECKING:
+    from benchmarks.result import Result
+
+MakeBundle = Callable[[Path, str | None], None]
+"""(path, size) -> the paper's bundle there; the command line has it in its context."""
+
+
+class PeerChoice(str, Enum):
+    SEGFORMER = "segformer"
+    NONE = "none"
+
+
+def bench(
+    context: typer.Context,
+    bundle: Annotated[
+        Path | None,
+        typer.Argument(help="A bundle's directory. Default: bundles/vspw-b1, made if missing."),
+    ] = None,
+    backends: Annotated[str, typer.Option(help=f"From {named(CHOICES)}.")] = ",".join(USUAL),
+    frames: Annotated[int, typer.Option(help="How many frames to measure.")] = 30,
+    warmup: Annotated[int, typer.Option(help="How many frames come before them.")] = 10,
+    drift: Annotated[
+        int, typer.Option(help="Compare errors up to this frame: 100, 1000, or 0 for not at all.")
+    ] = 100,
+    video: Annotated[Path | None, typer.Option(help="Default: frames from a formula.")] = None,
+    threads: Annotated[int, typer.Option(help="Of each backend. Default: all cores.")] = 0,
+    size: Annotated[
+        str | None, typer.Option(help="HxW of the bundle to make where none is named.")
+    ] = None,
+    peer: Annotated[
+        PeerChoice, typer.Option(help="What else to compare with.")
+    ] = PeerChoice.SEGFORMER,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write JSON lines: run, frames and rows.")
+    ] = None,
+    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+) -> None:
+    """Measure parity and speed of every backend; exit code 1 if one does not compute the model."""
+    from rich.console import Console
+
+    from benchmarks.bench import bench as measure
+    from benchmarks.result import BenchOptions
+    from benchmarks.table import WIDTH, boundary, notes, rich_table
+    from mrcfa.files import check_writable, replaced
+
+    options = BenchOptions(
+        backends=parse_names(backends),
+        frames=frames,
+        warmup=warmup,
+        drift=drift,
+        video=video,
+        threads=threads,
+        peer=peer is PeerChoice.SEGFORMER,
+    )
+    texts = _texts(json_file, report)
+    for place in texts:
+        check_writable(place)
+    path = _benched(context.obj, bundle, size)
+    with filling() as show:
+        result = measure(path, options, show)
+    for place, text in texts.items():  # first: whoever quits a pager keeps the files
+        with replaced(place) as part:
+            part.write_text(text(result), encoding="utf-8")
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH
+    console.print(rich_table(result))
+    wrote = [f"wrote {place}" for place in texts]
+    typer.echo("\n".join([*notes(result), boundary(result), result.headline, *wrote]))
+    raise typer.Exit(0 if result.passed else 1)
+
+
+def _texts(json_file: Path | None, report: Path) -> "dict[Path, Callable[[Result], str]]":
+    """What is written of a result, by place."""
+    from benchmarks.result import Result
+
+    if json_file == report:
+        raise MrcfaError(f"--json and --report both name {report}; give them different names")
+    texts: dict[Path, Callable[[Result], str]] = {}
+    if json_file is not None:
+        texts[json_file] = Result.to_json_lines
+    try:
+        with extras_named():
+            from benchmarks.report import report as page
+        texts[report] = page
+    except MissingExtra as error:
+        typer.echo(f"mrcfa: no report will be written: {error}", err=True)
+    return texts
+
+
+def _benched(make: MakeBundle, bundle: Path | None, size: str | None) -> Path:
+    """The bundle to measure; without a name the paper's, made here if it is missing."""
+    if bundle is not None:
+        if size is not None:
+            raise MrcfaError(f"--size is for bundles that bench makes; {bundle} has a size already")
+        return bundle
+    path = Path("bundles") / ("vspw-b1" if size is None else f"vspw-b1-{size}")
+    if not path.exists():
+        make(path, size)
+    return path
+
+
+def evaluate(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    dataset: Annotated[
+        Path, typer.Argument(help="VSPW, Cityscapes, or your own with a labels.json.")
+    ],
+    split: Annotated[str, typer.Option(help="Which videos.")] = "val",
+    backend: Annotated[str, typer.Option(help=f"One of {named(records.CHOICES)}.")] = "auto",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N videos.")] = None,
+    against: Annotated[Path | None, typer.Option(help="A bundle to compare with.")] = None,
+    against_backend: Annotated[
+        str | None, typer.Option(help="The backend of --against. Default: --backend.")
+    ] = None,
+    vspw_script: Annotated[
+        bool, typer.Option("--vspw-script", help="mVC as VSPW's public script computes it.")
+    ] = False,
+    cold_start: Annotated[
+        ColdStart, typer.Option(help="single: answer frames 0-2 with the single-frame head.")
+    ] = ColdStart.STREAM,
+    as_json: AsJson = False,
+) -> None:
+    """Measure mIoU, weighted IoU, pixel accuracy, mVC8 and mVC16; goes on where it stopped."""
+    from benchmarks import evaluate as evaluation
+
+    options = evaluation.EvalOptions(dataset, split, limit, vspw_script, cold_start)
+    candidates = [(bundle, backend)]
+    if against is not None:
+        candidates.append((against, against_backend or backend))
+    try:
+        done = []
+        for path, name in candidates:
+            with counting() as advance:
+                done.append(evaluation.evaluate(path, name, options, advance))
+    except KeyboardInterrupt:
+        typer.echo("mrcfa: stopped; the same command goes on after the last whole video", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(json.dumps(evaluation.report(done), indent=2) if as_json else evaluation.table(done))
+    for each in done:
+        evaluation.forget(each)

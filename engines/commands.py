@@ -1,0 +1,72 @@
+"""`mrcfa build`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from engines.choices import FlavourChoice, PluginUse
+from mrcfa.progress import filling
+
+
+def build(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    flavour: Annotated[
+        FlavourChoice, typer.Option(help="tensorrt (this machine's GPU) or rtx (no GPU needed).")
+    ] = FlavourChoice.AUTO,
+    sm: Annotated[
+        list[str] | None,
+        typer.Option(help="Compute capability, such as 75; repeat it for several in one engine."),
+    ] = None,
+    gpu: Annotated[
+        list[str] | None, typer.Option(help='Or a GPU by its name, such as "quadro rtx 6000".')
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="Of a variant for GPUs that the bundle has: fp16 or fp32.")
+    ] = "fp16",
+    plugin: Annotated[
+        PluginUse, typer.Option(help="SelectTokens as a plugin; auto: where it must be one.")
+    ] = PluginUse.AUTO,
+    plugin_library: Annotated[
+        Path | None,
+        typer.Option(help="libmrcfa_plugin.so. Default: $MRCFA_PLUGIN_LIBRARY."),
+    ] = None,
+    timing_cache: Annotated[
+        Path | None, typer.Option(help="Kept between builds to make them faster (tensorrt).")
+    ] = None,
+    workspace: Annotated[
+        int | None, typer.Option(metavar="MB", help="Most scratch memory a kernel may take.")
+    ] = None,
+    optimization_level: Annotated[
+        int | None, typer.Option(help="0 (builds fast) to 5 (runs fast).")
+    ] = None,
+    version_compatible: Annotated[
+        bool,
+        typer.Option("--version-compatible", help="For other minor versions too (tensorrt)."),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print all TensorRT says.")] = False,
+) -> None:
+    """Compile a bundle's graphs to TensorRT engines."""
+    from engines.builder import BuildOptions, build_engines
+    from engines.gpus import compute_capability, parse_sm
+    from engines.target import choose_target
+
+    wanted = [*map(parse_sm, sm or ()), *map(compute_capability, gpu or ())]
+    options = BuildOptions(
+        precision=precision,
+        plugin=plugin,
+        plugin_library=plugin_library,
+        timing_cache=timing_cache,
+        workspace_mb=workspace,
+        optimization_level=optimization_level,
+        version_compatible=version_compatible,
+        verbose=verbose,
+    )
+    with filling() as show:
+        built = build_engines(bundle, choose_target(flavour, wanted), options, show)
+    for part, plan in built.plans.items():
+        typer.echo(
+            f"{part}: {len(plan.content) / 1e6:.1f} MB, {len(plan.layers)} layers, "
+            f"{plan.seconds:.1f} s"
+        )
+    typer.echo(f"added the engine {built.engine.name} to {bundle}")

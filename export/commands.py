@@ -1,0 +1,91 @@
+"""`mrcfa export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import mrcfa
+from mrcfa.arguments import parse_offsets, parse_size
+from mrcfa.data.datasets import DATASETS
+from mrcfa.data.labels import read_labels
+from mrcfa.errors import named
+from mrcfa.manifest import Output
+from mrcfa.model.config import Backbone
+from mrcfa.progress import working
+
+
+def export(
+    backbone: Annotated[Backbone, typer.Option(help="MiT backbone.")] = Backbone.B1,
+    dataset: Annotated[
+        str, typer.Option(help=f"Preset and class names: {named(DATASETS)}.")
+    ] = "vspw",
+    weights: Annotated[
+        Path | None, typer.Option(help="The authors' checkpoint, or safetensors.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Classes of your own: a name per line, or JSON.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="Network input, HxW, multiples of 32.")] = None,
+    frame: Annotated[str | None, typer.Option(help="Camera frame, HxW; default: --size.")] = None,
+    output: Annotated[Output, typer.Option(help="What the decoder answers.")] = Output.MASK,
+    variants: Annotated[
+        str,
+        typer.Option(
+            "--variants", "--precision", help="From fp32 (for CPUs), fp16 and fp32-gpu (for GPUs)."
+        ),
+    ] = "fp32,fp16",
+    references: Annotated[str | None, typer.Option(help="Offsets, such as 9,6,3.")] = None,
+    keep: Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")] = None,
+    opset: Annotated[int, typer.Option(help="ONNX opset, 17 to 23.")] = 18,
+    inline_functions: Annotated[
+        bool, typer.Option("--inline-functions", help="For parsers that know no functions.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the random weights used without --weights.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Default: bundles/DATASET-BACKBONE.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
+) -> None:
+    """Write encoder and decoder as ONNX, checked against the model, with a manifest."""
+    named_classes = None if labels is None else read_labels(labels)
+    changes: dict[str, object] = {}
+    if named_classes is not None:
+        changes["classes"] = len(named_classes.names)
+    if size is not None:
+        changes["size"] = parse_size(size)
+    if references is not None:
+        changes["references"] = parse_offsets(references)
+    if keep is not None:
+        changes["keep"] = keep
+    config = mrcfa.preset(dataset, backbone.value, **changes)
+    path = out or Path("bundles") / f"{dataset}-{backbone.value}"
+    if weights is None:
+        typer.echo(
+            f"mrcfa: no --weights given: the model is random (seed {seed}) and its masks are "
+            "meaningless; speed and parity are real",
+            err=True,
+        )
+
+    from export.exporter import ExportOptions, export_bundle
+    from export.variants import variants_named
+
+    options = ExportOptions(
+        frame=parse_size(frame) if frame else config.size,
+        output=output,
+        variants=variants_named(variants),
+        opset=opset,
+        inline_functions=inline_functions,
+        labels=named_classes,
+    )
+    with working() as say:
+        bundle = export_bundle(config, path, weights, seed, options, force, say)
+    for name, variant in bundle.manifest.variants.items():
+        if variant.note:
+            typer.echo(f"{name} is laid out {variant.note}")
+        for check in variant.parity:
+            typer.echo(
+                f"{name} {check['name']}: {check['value']:.3g} "
+                f"({check['operator']} {check['threshold']:.3g})"
+            )
+    typer.echo(f"wrote {path}")

@@ -1,0 +1,1 @@
+"""Graph rewrites that pay only in ONNX Runtime's CPU provider."""

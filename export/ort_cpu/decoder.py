@@ -1,0 +1,95 @@
+"""The decoder as ONNX Runtime on CPUs wants it: `export.decoder` in another order of work.
+
+One reference after the other, so that its maps stay in the cache; classes on the last axis; and
+tokens that fill whole blocks of channels.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from export.decoder import STM, Recall
+from export.ort_cpu.refinement import Aggregation, Maps, Queries, QueryAffinity, first_step, layers
+from export.ort_cpu.retrieval import ClassesFirst, LastAxisMask, LastAxisRetrieval, exponent_offset
+from export.refinement import steps_of
+from mrcfa.manifest import Output
+from mrcfa.model.config import Config
+from mrcfa.model.frames import resize
+from mrcfa.model.mrcfa import MRCFA
+
+BLOCK = 16
+"""ONNX Runtime's fast layout is for whole blocks of channels, 8 or 16 on most CPUs."""
+
+
+class OrtCpuDecoder(nn.Module):
+    """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits[, mask])."""
+
+    def __init__(self, model: MRCFA, frame: tuple[int, int], output: Output) -> None:
+        super().__init__()
+        config, refinement = model.config, model.refinement
+        self.config, self.scales = config, refinement.strides
+        tokens = -(-config.kept // BLOCK) * BLOCK
+        self.recall = Recall(config.references)
+        self.stm = PaddedSTM(config, tokens)
+        self.queries, self.affinity = nn.ModuleDict(), nn.ModuleDict()
+        self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict()
+        for stride in self.scales:
+            name, grid, width = str(stride), config.grid(stride), config.width(stride)
+            kernels: Tensor | None = None
+            if name in refinement.sar:
+                first, *rest = steps_of(refinement.sar[name], width)
+                kernels, norm = first_step(first, tokens, grid)
+                self.sar[name] = nn.Sequential(norm, *layers(rest, tokens, grid))
+            if name in refinement.maa:
+                steps = steps_of(refinement.maa[name])
+                self.maa[name] = Aggregation(nn.Sequential(*layers(steps, tokens, grid)))
+            self.queries[name] = Queries(grid, width, kernels)
+            self.affinity[name] = QueryAffinity(grid, 1 if name in self.sar else width)
+        self.retrieval = LastAxisRetrieval(
+            config.grid(4), exponent_offset(model), config.kept, tokens
+        )
+        self.logits = ClassesFirst()
+        self.mask = LastAxisMask(config.size, frame) if output is Output.MASK else None
+
+    def forward(self, base: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        *queries, entry, memory, frame = inputs
+        asked = dict(zip(reversed(self.config.used_strides), queries, strict=True))
+        references, memory_out, frame_out = self.recall(memory, entry, frame)
+        *keys, values = (part.split(1) for part in self.stm(asked[32], references))
+        images = {stride: self.queries[str(stride)](asked[stride]) for stride in self.scales}
+        weights = [
+            self._weights(images, dict(zip(self.config.used_strides, kept, strict=True)))
+            for kept in zip(*keys, strict=True)
+        ]
+        logits = self.retrieval(base, weights, values)
+        answers = [self.logits(logits)] if self.mask is None else [logits, self.mask(logits)]
+        return memory_out, frame_out, *answers
+
+    def _weights(self, asked: dict[int, list[Tensor]], keys: dict[int, Tensor]) -> Tensor:
+        """SAR and MAA for one reference: (1, S, h·w) on the finest grid."""
+        refined: Maps | None = None
+        for stride in self.scales:
+            name = str(stride)
+            maps = self.affinity[name](keys[stride], asked[stride])
+            if name in self.sar:
+                maps = self.sar[name](maps)
+            refined = maps if refined is None else self.maa[name](refined, maps)
+        assert refined is not None
+        (finest,) = refined.divided()
+        grid = self.config.grid(self.config.output_stride)
+        return resize(finest, grid, align_corners=True).flatten(2)
+
+
+class PaddedSTM(STM):
+    """`STM`, padded to `tokens` tokens: after the last kept one the first come again.
+
+    `LastAxisRetrieval` multiplies the padding by zero (docs/algebra.md, lemma 6).
+    """
+
+    order: Tensor
+
+    def __init__(self, config: Config, tokens: int) -> None:
+        super().__init__(config)
+        self.register_buffer("order", torch.arange(tokens) % config.kept)
+
+    def chosen(self, selected: Tensor) -> Tensor:
+        return selected if len(self.order) == selected.shape[1] else selected[:, self.order]

@@ -1,0 +1,209 @@
+"""SAR and MAA in ONNX Runtime's blocked layout: each of a token's maps in a tensor of its own.
+
+ONNX Runtime is several times as fast at convs, resizes and averages in a layout of its own, blocks
+of channels. There a group has one channel, and a norm has to leave the layout. So a token's C maps
+are C tensors (R, S, h, w), each conv is depthwise, and a norm over several maps is made of averages
+and a sum (docs/algebra.md, lemma 8).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from export.refinement import Step, TokenNorm, repeated_conv, upsampled
+
+SMALLEST_GAMMA = 1e-9
+"""Takes the place of a γ of zero, by which `SplitNorm` could not divide."""
+
+
+class Maps(NamedTuple):
+    """C tensors (R, S, h, w), still to be divided by their token's standard deviation."""
+
+    tensors: Sequence[Tensor]
+    deviation: Tensor | None = None
+    """(R, S); None where nothing is left to divide by."""
+
+    def divided(self) -> Sequence[Tensor]:
+        if self.deviation is None:
+            return self.tensors
+        return [tensor / self.deviation[..., None, None] for tensor in self.tensors]
+
+
+def layers(steps: Sequence[Step], tokens: int, grid: tuple[int, int]) -> Iterator[nn.Module]:
+    return (SplitLayer(step, tokens, grid) for step in steps)
+
+
+def first_step(step: Step, tokens: int, grid: tuple[int, int]) -> tuple[Tensor, nn.Module]:
+    """SAR's first step: its kernels (C, 1, k, k), for `Queries`, and its norm and ReLU."""
+    norm = _norm(step, tokens, grid)
+    return _scaled_weight(step, norm), norm
+
+
+class Queries(nn.Module):
+    """Queries after SAR's first conv: (1, h·w, C) -> (1, C, h·w) for each output of the conv.
+
+    The conv commutes with the product of queries and keys (docs/algebra.md, lemma 7), so it is done
+    once for all references. Without SAR the queries are transposed only.
+    """
+
+    def __init__(self, grid: tuple[int, int], width: int, kernels: Tensor | None) -> None:
+        super().__init__()
+        self.grid = grid
+        kept = () if kernels is None else kernels.split(1)
+        self.convs = nn.ModuleList(repeated_conv(kernel, width) for kernel in kept)
+
+    def forward(self, queries: Tensor) -> list[Tensor]:
+        queries = queries.transpose(1, 2)
+        if not self.convs:
+            return [queries]
+        image = queries.unflatten(2, self.grid)
+        return [conv(image).flatten(2) for conv in self.convs]
+
+
+class QueryAffinity(nn.Module):
+    """Kept keys (R, S, C) against each image of queries (1, C, h·w): maps (R, S, h, w).
+
+    Queries come divided by √C. Without SAR no conv takes the factor, so maps are multiplied by √C
+    here (docs/algebra.md, lemma 5).
+    """
+
+    def __init__(self, grid: tuple[int, int], channels: int) -> None:
+        super().__init__()
+        self.grid, self.scale = grid, channels**0.5
+
+    def forward(self, keys: Tensor, queries: Sequence[Tensor]) -> Maps:
+        maps = [(keys @ each).unflatten(2, self.grid) for each in queries]
+        return Maps(maps if self.scale == 1 else [each * self.scale for each in maps])
+
+
+class SplitLayer(nn.Module):
+    """conv → norm → ReLU, the conv as sums of depthwise convs (docs/algebra.md, lemma 6)."""
+
+    def __init__(self, step: Step, tokens: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.norm = _norm(step, tokens, grid)
+        self.convs = nn.ModuleList(
+            nn.ModuleList(repeated_conv(kernel[None, None], tokens) for kernel in kernels)
+            for kernels in _scaled_weight(step, self.norm)
+        )
+
+    def forward(self, maps: Maps) -> Maps:
+        answers: list[Tensor] = []
+        for convs in self.convs:
+            assert isinstance(convs, nn.ModuleList)
+            parts = [conv(tensor) for conv, tensor in zip(convs, maps.tensors, strict=True)]
+            answers.append(sum(parts[1:], start=parts[0]))
+        return self.norm(Maps(answers, maps.deviation))
+
+
+class Aggregation(nn.Module):
+    """One step of MAA: upsample the coarser maps, add the finer ones, refine the sum."""
+
+    def __init__(self, refine: nn.Module) -> None:
+        super().__init__()
+        self.refine = refine
+
+    def forward(self, coarser: Maps, maps: Maps) -> Maps:
+        upper = [upsampled(tensor) for tensor in _owing_alike(coarser, maps)]
+        added = list(maps.tensors)
+        if len(added) < len(upper):  # without SAR one raw map joins every channel
+            added *= len(upper)
+        sums = [one + other for one, other in zip(upper, added, strict=True)]
+        return self.refine(Maps(sums, maps.deviation))
+
+
+class LoneNorm(nn.Module):
+    """GroupNorm(1) and ReLU where a token has one map.
+
+    The mean takes away the conv's bias, so the conv goes without one (docs/algebra.md, lemma 8).
+    """
+
+    def __init__(self, step: Step, tokens: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.norm = TokenNorm(step, tokens, grid)
+
+    def forward(self, maps: Maps) -> Maps:
+        (tensor,) = maps.divided()
+        return Maps([self.norm(tensor).relu()])
+
+
+class SplitNorm(nn.Module):
+    """GroupNorm(1) and ReLU of a token's maps in separate tensors (R, S, h, w).
+
+    The maps come multiplied by γ, without the conv's bias and still to be divided by `owed`. The
+    answers are still to be divided by `deviation`, √(variance + ε) times `owed` (docs/algebra.md,
+    lemma 8). The variance is ⟨z²⟩ − ⟨z⟩², good in FP32 for maps that are not nearly constant.
+    """
+
+    gamma: Tensor
+    beta: Tensor
+    bias: Tensor
+
+    def __init__(self, step: Step, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.eps, self.grid = step.eps, grid
+        gamma = step.norm.weight.detach().double()
+        gamma = torch.where(gamma.abs() < SMALLEST_GAMMA, SMALLEST_GAMMA, gamma)
+        self.register_buffer("gamma", gamma.view(-1, 1, 1))
+        bias = step.conv.bias - step.conv.bias.mean()
+        self.register_buffer("bias", bias.view(-1, 1, 1))
+        self.register_buffer("beta", step.norm.bias.detach().view(-1, 1, 1))
+
+    def forward(self, maps: Maps) -> Maps:
+        owed = maps.deviation
+        if owed is None:
+            owed = maps.tensors[0].new_ones(maps.tensors[0].shape[:2])
+        means = self._averages(maps.tensors)
+        squares = self._averages([tensor * tensor for tensor in maps.tensors])
+        centres = means / self.gamma + owed * self.bias
+        centre = centres.mean(dim=0)
+        within = (squares - means**2).relu() / self.gamma**2  # rounding may make it negative
+        variance = (within + (centres - centre) ** 2).mean(dim=0)
+        deviation = (variance + self.eps * owed**2).sqrt()
+        offsets = self.gamma * (owed * self.bias - centre) + self.beta * deviation
+        return Maps(
+            [
+                (tensor + broadcast(offset, self.grid)).relu()
+                for tensor, offset in zip(maps.tensors, offsets.unbind(), strict=True)
+            ],
+            deviation,
+        )
+
+    def _averages(self, tensors: Sequence[Tensor]) -> Tensor:
+        """(C, R, S)."""
+        return torch.stack([F.avg_pool2d(each, self.grid).flatten(1) for each in tensors])
+
+
+def broadcast(values: Tensor, grid: Sequence[int]) -> Tensor:
+    """A number for each token, (R, S), broadcast to all positions: (R, S, h, w).
+
+    As a resize, because ONNX Runtime broadcasts nothing in its blocked layout, of an average that
+    changes nothing, because a resize alone does not enter it.
+    """
+    single = F.avg_pool2d(values[..., None, None], 1)
+    return F.interpolate(single, scale_factor=tuple(grid), mode="nearest")
+
+
+def _norm(step: Step, tokens: int, grid: tuple[int, int]) -> nn.Module:
+    alone = len(step.conv.weight) == 1
+    return LoneNorm(step, tokens, grid) if alone else SplitNorm(step, grid)
+
+
+def _scaled_weight(step: Step, norm: nn.Module) -> Tensor:
+    """The conv's kernels (C', C, k, k), multiplied by γ where `SplitNorm` is behind it."""
+    if isinstance(norm, SplitNorm):
+        return step.conv.weight * norm.gamma.view(-1, 1, 1, 1)
+    return step.conv.weight
+
+
+def _owing_alike(coarser: Maps, maps: Maps) -> Sequence[Tensor]:
+    """The coarser maps, to be divided by what `maps` are still to be divided by."""
+    if maps.deviation is None and coarser.deviation is None:
+        return coarser.tensors
+    one = torch.ones(())
+    wanted, found = (one if each.deviation is None else each.deviation for each in (maps, coarser))
+    factor = broadcast(wanted / found, coarser.tensors[0].shape[2:])
+    return [tensor * factor for tensor in coarser.tensors]

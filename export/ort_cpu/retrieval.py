@@ -1,0 +1,95 @@
+"""The end of the decoder with classes on the last axis, from refined affinities to the mask.
+
+On a CPU the plain form costs as much as the encoder: ONNX Runtime walks a softmax or an argmax over
+any axis but the last against the grain. `export.ort_cpu.corners` makes the mask faster still.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mrcfa.model.frames import FullSizeMask, resize
+from mrcfa.model.mrcfa import MRCFA
+
+
+class LastAxisRetrieval(nn.Module):
+    """`export.decoder.Retrieval` with classes last, (1, H/4, W/4, C), divided after the product.
+
+    The softmax is exp(x − offset) divided by its sum. A column of ones beside the values makes the
+    product with the values compute that sum too (docs/algebra.md, lemma 10). Tokens after the first
+    `kept` are padding: their rows of values and ones are zero.
+    """
+
+    counted: Tensor
+
+    def __init__(self, quarter: tuple[int, int], offset: float, kept: int, tokens: int) -> None:
+        super().__init__()
+        self.quarter, self.offset = quarter, offset
+        self.register_buffer("counted", (torch.arange(tokens) < kept).float().view(1, tokens, 1))
+
+    def forward(self, base: Tensor, refined: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+        scores = base.permute(0, 2, 3, 1)
+        for maps, tokens in zip(refined, values, strict=True):
+            exponentials = (maps - self.offset).exp().transpose(1, 2)
+            sums = exponentials @ (F.pad(tokens, (0, 1), value=1.0) * self.counted)
+            scores = scores + (sums[..., :-1] / sums[..., -1:]).view(scores.shape)
+        return resize_last_axis(scores, self.quarter)
+
+
+class LastAxisMask(FullSizeMask):
+    """The same mask from logits with classes last."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        for size in self.sizes:
+            logits = resize_last_axis(logits, size)
+        return logits.argmax(dim=3).to(torch.uint8)
+
+
+class ClassesFirst(nn.Module):
+    """Logits as the contract wants them, (1, C, H/4, W/4)."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits.permute(0, 3, 1, 2)
+
+
+LARGEST_EXPONENT = 70.0
+"""Between minus and plus this exp is normal in FP32, and so is a sum of 10⁸ of them."""
+
+
+def largest_map_value(model: MRCFA) -> float | None:
+    """A bound of the refined affinities, |γ|√n + |β| of the last norm over n positions.
+
+    None where there is no norm (docs/algebra.md, lemma 10).
+    """
+    norms = [part for part in model.refinement.modules() if isinstance(part, nn.GroupNorm)]
+    if not norms:
+        return None
+    gamma, beta = (each.abs().max().item() for each in (norms[-1].weight, norms[-1].bias))
+    return gamma * model.config.tokens_at(model.refinement.strides[-1]) ** 0.5 + beta
+
+
+def exponent_offset(model: MRCFA) -> float:
+    """What to subtract from maps of a model that fits, so that exp stays in FP32's range.
+
+    A constant in place of the running maximum of a softmax (docs/algebra.md, lemma 10).
+    """
+    return max(0.0, (largest_map_value(model) or 0.0) - LARGEST_EXPONENT)
+
+
+def resize_last_axis(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bilinear over axes 1 and 2 of (1, h, w, C), which torch cannot say and ONNX can."""
+    shape = (maps.shape[0], *size, maps.shape[3])
+    if tuple(maps.shape) == shape:
+        return maps
+    if not torch.onnx.is_in_onnx_export():
+        return resize(maps.permute(0, 3, 1, 2), size).permute(0, 2, 3, 1)
+    scales = torch.tensor([new / old for new, old in zip(shape, maps.shape, strict=True)])
+    return torch.onnx.ops.symbolic(
+        "Resize",
+        (maps, None, scales.float()),
+        attrs={"mode": "linear", "coordinate_transformation_mode": "half_pixel"},
+        dtype=maps.dtype,
+        shape=shape,
+    )

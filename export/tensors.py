@@ -1,0 +1,50 @@
+"""The tensors between encoder, decoder and host: the contract of docs/bundle.md as code.
+
+An entry has one row per token of the key grid; its columns are the keys of all scales, coarsest
+first, then the values. Keys of a coarser grid have fewer tokens than there are rows: their tokens
+are split over as many rows as it takes, so their width shrinks by that factor.
+"""
+
+import torch
+from torch import Tensor
+
+from export.select_tokens import SelectTokens
+from mrcfa.model.config import TOP_QUERIES, Config
+
+
+def entry_columns(config: Config) -> tuple[int, ...]:
+    """Widths of an entry's parts: keys of each scale, then values."""
+    keys = (
+        config.width(stride) * config.key_tokens(stride) // config.tokens
+        for stride in config.used_strides
+    )
+    return (*keys, config.classes)
+
+
+def selection(config: Config) -> SelectTokens:
+    height, width = config.grid(32)
+    return SelectTokens(
+        keep=config.kept,
+        top=min(TOP_QUERIES, config.tokens_at(32)),
+        height=height,
+        width=width,
+        factor=32 // config.key_stride,
+    )
+
+
+def encoder_outputs(config: Config) -> list[str]:
+    """Finest queries first, as the contract lists them."""
+    return ["base", *(f"query_{stride}" for stride in reversed(config.used_strides)), "entry"]
+
+
+def decoder_inputs(config: Config, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Tensors of the decoder's input shapes, in its order. Streams are the first axis of each."""
+    grid, entry = config.grid(config.output_stride), (config.tokens, sum(entry_columns(config)))
+    inputs = {"base": torch.zeros(1, config.classes, *grid, dtype=dtype)}
+    for stride in reversed(config.used_strides):
+        shape = (1, config.tokens_at(stride), config.width(stride))
+        inputs[f"query_{stride}"] = torch.zeros(shape, dtype=dtype)
+    inputs["entry"] = torch.zeros(1, *entry, dtype=dtype)
+    inputs["memory"] = torch.zeros(1, config.depth, *entry, dtype=dtype)
+    inputs["frame"] = torch.zeros(1, dtype=torch.int32)
+    return inputs

@@ -1,0 +1,76 @@
+"""The variants that an export can write: one row each. A new precision is a row here.
+
+An *arrangement* is how the graphs are laid out for a device; `plain` is for GPUs and every runtime
+but ONNX Runtime on CPUs, which has `ort_cpu`. What a graph looks like is decided by its variant,
+never by a dtype. Where an arrangement does not fit a model, because of its size or its weights, the
+variant takes `plain`, and says so.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from export.arrangement import Arrangement
+from export.ort_cpu.arrangement import ORT_CPU
+from export.plain import PLAIN
+from export.precision import in_fp16, in_fp32
+from mrcfa.arguments import parse_names
+from mrcfa.errors import MrcfaError, named
+from mrcfa.manifest import Device, Limits
+from mrcfa.model.mrcfa import MRCFA
+
+FP32_LIMITS = Limits(
+    largest_error=5e-5, mean_error=5e-6, agreement=0.999, mean_iou=0.99, worst_iou=0.97
+)
+FP16_LIMITS = Limits(
+    largest_error=0.25, mean_error=1e-3, agreement=0.99, mean_iou=0.94, worst_iou=0.8
+)
+"""NVIDIA gates its own FP16 SegFormer at 0.99 agreement and 0.94 mIoU. A token at the edge of STM's
+choice may swap with its neighbour, which moves single logits far and the masks hardly: the largest
+error only catches what is broken."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    name: str
+    precision: str
+    device: Device
+    arrangement: Arrangement
+    dtype: torch.dtype
+    """Of the tensors between the graphs."""
+    rounded: Callable[[nn.Module], nn.Module]
+    """What becomes of a graph's float64 parameters."""
+    limits: Limits
+
+    def file(self, part: str) -> str:
+        """`decoder.onnx` is the FP32 graph for CPUs; the others carry their variant's name."""
+        return f"{part}.onnx" if self.name == "fp32" else f"{part}.{self.name}.onnx"
+
+    def arranged(self, model: MRCFA) -> tuple[Arrangement, str]:
+        """The arrangement for this model, and why it is not the variant's own, if it is not."""
+        fit = self.arrangement.fits(model)
+        if fit.fits:
+            return self.arrangement, ""
+        return PLAIN, f"{PLAIN.name} instead of {self.arrangement.name}: {fit.reason}"
+
+
+_TABLE = (
+    Variant("fp32", "fp32", Device.CPU, ORT_CPU, torch.float32, in_fp32, FP32_LIMITS),
+    Variant("fp16", "fp16", Device.GPU, PLAIN, torch.float16, in_fp16, FP16_LIMITS),
+    Variant("fp32-gpu", "fp32", Device.GPU, PLAIN, torch.float32, in_fp32, FP32_LIMITS),
+)
+VARIANTS = {variant.name: variant for variant in _TABLE}
+DEFAULT = ("fp32", "fp16")
+
+
+def variants_named(text: str) -> list[Variant]:
+    """`fp32,fp16` -> their rows."""
+    names = dict.fromkeys(parse_names(text))
+    unknown = [name for name in names if name not in VARIANTS]
+    if unknown or not names:
+        raise MrcfaError(
+            f"unknown variant {named(unknown) or 'none'}; choose from {named(VARIANTS)}"
+        )
+    return [VARIANTS[name] for name in names]

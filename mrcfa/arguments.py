@@ -1,0 +1,29 @@
+"""Parsers of command-line text: sizes, offsets, names; bad text is an error with an example."""
+
+from typing import Annotated
+
+import typer
+
+from mrcfa.errors import MrcfaError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def parse_size(text: str, example: str = "480x864") -> tuple[int, int]:
+    """`480x864` -> (480, 864): height first, as everywhere in mrcfa but on pipes, as in FFmpeg."""
+    first, _, second = text.partition("x")
+    if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
+        raise MrcfaError(f"{text!r} is no size; write it like {example}")
+    return int(first), int(second)
+
+
+def parse_offsets(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise MrcfaError(f"{text!r} are no offsets; write them like 9,6,3") from None
+
+
+def parse_names(text: str) -> list[str]:
+    """`a, b` -> ["a", "b"]."""
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,153 @@
+"""Registry of backends, in `auto`'s order, and `Options`, what a stream may be told.
+
+`open_backend`, `mrcfa bench`, `mrcfa doctor` and the help read them. A new backend is a module with
+a class like `OnnxRuntimeBackend`, and a record here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+
+from mrcfa.bundle import Bundle
+from mrcfa.errors import MrcfaError
+from mrcfa.manifest import Device
+
+
+class ColdStart(str, Enum):
+    """How the first frames are answered, while there are fewer frames than references."""
+
+    STREAM = "stream"
+    """With the frames there are, as the graphs do."""
+    SINGLE = "single"
+    """With the single-frame head, as the authors do for frames 0 to 2."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `Stream` may be told beyond bundle and backend, named as in C++'s `Options`."""
+
+    precision: str | None = None
+    """None takes fp32 on a CPU and fp16 on a GPU, where the bundle has it."""
+    threads: int = 0
+    """Of a CPU; 0 for all cores."""
+    device: int = 0
+    """Index of the GPU."""
+    cuda_graphs: bool = True
+    """Launch each frame's kernels as CUDA graphs, which costs the CPU less."""
+    device_masks: bool = False
+    """Leave masks on the GPU, each until the stream's next frame overwrites it."""
+    plugin_library: Path | None = None
+    """libmrcfa_plugin.so; None takes the environment's MRCFA_PLUGIN_LIBRARY."""
+    cold_start: ColdStart = ColdStart.STREAM
+
+    def __post_init__(self) -> None:
+        if self.threads < 0:
+            raise MrcfaError(f"threads is {self.threads}; use 1 or more, or 0 for all cores")
+        if self.device < 0:
+            raise MrcfaError(f"device is {self.device}; GPUs are counted from 0")
+
+    @property
+    def given(self) -> set[str]:
+        """The options that are not as they are by default."""
+        return {each.name for each in fields(self) if getattr(self, each.name) != each.default}
+
+
+CHANGES_ANSWERS = {"precision", "device_masks", "cold_start"}
+"""Options that `auto` looks for in a backend; the others are advice for those that have them."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run a bundle, as `mrcfa bench` measures it: a row of its own."""
+
+    which: str
+    """What follows the backend's colon."""
+    name: str
+    precision: str
+    device: Device
+    variant: str
+    """The variant of the bundle whose limits hold."""
+
+
+@dataclass(frozen=True)
+class BackendRecord:
+    name: str
+    factory: str
+    """`module:class`; the class takes (bundle, which, options)."""
+    extra: str
+    """What of this package's extras installs it."""
+    packages: Mapping[str, tuple[str, ...]]
+    """What must be importable -> the distributions that provide it."""
+    enables: str
+    """What it is good for, in words."""
+    options: frozenset[str]
+    """The fields of `Options` that it knows."""
+    can_run: Callable[[Bundle], bool]
+    """Whether `auto` should try it on a bundle."""
+    ways: Callable[[Bundle, str], Iterator[Way]]
+    """(bundle, which) -> the rows of a benchmark; an empty `which` stands for all usual ones."""
+    choices: tuple[str, ...] = ()
+    """What may follow the colon, where that is a fixed set."""
+
+
+def _tensorrt_ways(bundle: Bundle, which: str) -> Iterator[Way]:
+    for engine in bundle.manifest.engines:
+        if which in ("", engine.name, engine.flavour):
+            yield Way(engine.name, engine.name, engine.precision, Device.GPU, engine.variant)
+
+
+def _onnxruntime_ways(bundle: Bundle, which: str) -> Iterator[Way]:
+    """TensorRT's provider compiles for minutes, so it runs only when it is named."""
+    precisions = dict.fromkeys(variant.precision for variant in bundle.manifest.variants.values())
+    for provider in (which,) if which else ("cpu", "cuda"):
+        device = Device.CPU if provider == "cpu" else Device.GPU
+        for precision in precisions:
+            variant = bundle.find_variant(device, precision)
+            if variant is not None:
+                name = f"onnxruntime:{provider} {precision}"
+                yield Way(provider, name, precision, device, variant)
+
+
+def _eager_ways(bundle: Bundle, which: str) -> Iterator[Way]:
+    variant = bundle.find_variant(Device.CPU)
+    assert variant is not None  # a CPU takes any, and no bundle has none
+    yield Way("", "eager", "fp32", Device.CPU, variant)
+
+
+_RECORDS = (
+    BackendRecord(
+        name="tensorrt",
+        factory="mrcfa.backends.tensorrt:TensorRTBackend",
+        extra="rtx",
+        packages={"cuda": ("cuda-python", "cuda-bindings")},
+        enables="running TensorRT engines",
+        options=frozenset({"precision", "device", "cuda_graphs", "device_masks", "plugin_library"}),
+        can_run=lambda bundle: bool(bundle.manifest.engines),
+        ways=_tensorrt_ways,
+    ),
+    BackendRecord(
+        name="onnxruntime",
+        factory="mrcfa.backends.onnxruntime:OnnxRuntimeBackend",
+        extra="cpu",
+        packages={"onnxruntime": ("onnxruntime", "onnxruntime-gpu")},
+        enables="running bundles with ONNX Runtime",
+        options=frozenset({"precision", "threads", "device"}),
+        can_run=lambda bundle: True,
+        ways=_onnxruntime_ways,
+        choices=("cpu", "cuda", "tensorrt"),
+    ),
+    BackendRecord(
+        name="eager",
+        factory="mrcfa.backends.eager:EagerBackend",
+        extra="export",
+        packages={"torch": ("torch",), "safetensors": ("safetensors",)},
+        enables="the reference model and mrcfa export",
+        options=frozenset({"threads", "cold_start"}),
+        can_run=lambda bundle: True,
+        ways=_eager_ways,
+    ),
+)
+BACKENDS = {record.name: record for record in _RECORDS}
+CHOICES = ("auto", *BACKENDS)
+"""What `--backend` may be, but for what follows a colon."""

@@ -1,0 +1,1 @@
+"""Datasets, class labels, metrics and synthetic data."""

@@ -1,0 +1,45 @@
+"""VSPW's folders: `data/<video>/origin/*.jpg`, `data/<video>/mask/*.png` and `<split>.txt`."""
+
+from pathlib import Path
+
+from mrcfa.data.dataset import Clip
+from mrcfa.errors import MrcfaError, named
+from mrcfa.files import natural_order
+
+IMAGES = (".jpg", ".png")
+
+
+def clips_in_folders(root: Path, split: str, sparse: bool = False) -> tuple[Clip, ...]:
+    """The videos that `<split>.txt` lists. With `sparse`, frames may lack a mask."""
+    index = root / f"{split}.txt"
+    if not index.is_file():
+        found = [path.stem for path in sorted(root.glob("*.txt"))]
+        raise MrcfaError(f"{root} has no {index.name}; its splits are {named(found) or 'none'}")
+    try:
+        names = [line.strip() for line in index.read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        raise MrcfaError(f"{index} is no text of video names: {error}") from None
+    return tuple(_clip(root / "data" / name, index, sparse) for name in names if name)
+
+
+def _clip(folder: Path, index: Path, sparse: bool) -> Clip:
+    images = _files(folder / "origin", IMAGES)
+    masks = {path.stem: path for path in _files(folder / "mask", (".png",))}
+    missing = [path for path in images if path.stem not in masks]
+    problem = ""
+    if not images:
+        problem = "there are no images"
+    elif len(missing) == len(images):
+        problem = "it has no masks"
+    elif missing and not sparse:
+        problem = f"{named(missing, most=3)} has no mask"
+    if problem:
+        raise MrcfaError(f"video {folder.name} of {index} is not complete: {problem}")
+    annotated = {path: masks[path.stem] for path in images if path.stem in masks}
+    return Clip(folder.name, images, annotated)
+
+
+def _files(folder: Path, suffixes: tuple[str, ...]) -> tuple[Path, ...]:
+    """In natural order, without the hidden files that some archives carry."""
+    files = (file for file in folder.glob("*") if not file.name.startswith("."))
+    return tuple(sorted((f for f in files if f.suffix in suffixes), key=natural_order))

@@ -1,0 +1,155 @@
+"""`Labels`: class names, colours, and the pixel value of each class in mask files."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.errors import MrcfaError, named
+
+Colour = tuple[int, int, int]
+
+IGNORED = 255
+"""The class of pixels that have no ground truth."""
+FEWEST, MOST = 2, 255
+"""A uint8 mask holds that many classes and `IGNORED`."""
+_FIELDS = {"names", "colours", "values", "ignore"}
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes of a dataset or a model, in the order of a prediction's values."""
+
+    names: tuple[str, ...]
+    colours: tuple[Colour, ...]
+    values: tuple[int, ...]
+    """What stands for each class in a mask file."""
+    ignore: tuple[int, ...]
+    """Values without ground truth."""
+
+    def classes_of(self, mask: NDArray[np.uint8], path: Path) -> NDArray[np.uint8]:
+        """Values of a mask file -> classes from 0, `IGNORED` where there is no ground truth."""
+        table = np.full(256, IGNORED, np.uint8)
+        table[list(self.values)] = np.arange(len(self.values))
+        unknown = set(np.unique(mask).tolist()) - {*self.values, *self.ignore}
+        if unknown:
+            raise MrcfaError(
+                f"the mask {path} has the value {min(unknown)}, which the labels list neither as "
+                "a class nor as ignored; mend the mask or the labels"
+            )
+        return table[mask]
+
+
+def labels(
+    names: Sequence[str],
+    colours: Sequence[Colour] | None = None,
+    values: Sequence[int] | None = None,
+    ignore: Sequence[int] = (IGNORED,),
+) -> Labels:
+    """Labels with VOC's colours and the values 0, 1, 2, … unless told otherwise."""
+    return Labels(
+        tuple(names),
+        tuple(colours or voc_colours(len(names))),
+        tuple(range(len(names)) if values is None else values),
+        tuple(ignore),
+    )
+
+
+def numbered(classes: int) -> Labels:
+    """For a model whose classes nobody named."""
+    return labels([f"class {index}" for index in range(classes)])
+
+
+def read_labels(path: Path) -> Labels:
+    """A name per line, or JSON `{"names", "colours", "values", "ignore"}`, all but names optional.
+
+    Every mistake is one sentence that names the file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise MrcfaError(f"there is no labels file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise MrcfaError(f"{path} is no text file of labels: {error}") from None
+    if "\0" in text:
+        raise MrcfaError(f"{path} is no text file of labels: it holds binary data")
+    if text.lstrip().startswith(("{", "[")):
+        return _from_json(text, path)
+    return _checked(path, [line.strip() for line in text.splitlines() if line.strip()])
+
+
+def _from_json(text: str, path: Path) -> Labels:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MrcfaError(f"{path} is no valid JSON: {error}") from None
+    if not isinstance(content, dict) or "names" not in content:
+        raise MrcfaError(f'{path} names no classes; write {{"names": ["road", "car"]}}')
+    unknown = sorted(content.keys() - _FIELDS)
+    if unknown:
+        raise MrcfaError(
+            f"{path} has unknown fields {named(unknown)}; it may have {named(sorted(_FIELDS))}"
+        )
+    return _checked(path, **content)
+
+
+def _checked(
+    path: Path, names: Any, colours: Any = None, values: Any = None, ignore: Any = (IGNORED,)
+) -> Labels:
+    def refuse(reason: str) -> MrcfaError:
+        return MrcfaError(f"{path} cannot be used: {reason}")
+
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and name.strip() for name in names
+    ):
+        raise refuse("names is no list of texts")
+    if not FEWEST <= len(names) <= MOST:
+        raise refuse(f"it names {len(names)} classes, and a uint8 mask holds {FEWEST} to {MOST}")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise refuse(f"it names {named(twice)} more than once; every class needs its own name")
+    if colours is not None:
+        _expect_one_each("colours", colours, len(names), refuse)
+        for colour in colours:
+            if not isinstance(colour, list) or len(colour) != 3 or not all(map(_is_byte, colour)):
+                raise refuse(f"the colour {colour} is no [red, green, blue] from 0 to 255")
+        colours = [tuple(colour) for colour in colours]
+    if values is not None:
+        _expect_one_each("values", values, len(names), refuse)
+        if not all(map(_is_byte, values)) or len(set(values)) < len(values):
+            raise refuse("values are not different numbers from 0 to 255, one for each class")
+    if not isinstance(ignore, list | tuple) or not all(map(_is_byte, ignore)):
+        raise refuse("ignore is no list of numbers from 0 to 255")
+    made = labels(names, colours, values, ignore)
+    both = sorted(set(made.values) & set(made.ignore))
+    if both:
+        raise refuse(f"the value {both[0]} is a class and ignored; give it to one of them")
+    return made
+
+
+def _expect_one_each(field: str, found: Any, wanted: int, refuse: Any) -> None:
+    if not isinstance(found, list):
+        raise refuse(f"{field} is no list")
+    if len(found) != wanted:
+        raise refuse(f"{field} has {len(found)} entries for {wanted} names")
+
+
+def _is_byte(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255
+
+
+def voc_colours(count: int) -> tuple[Colour, ...]:
+    """The colour map of PASCAL VOC, which never repeats, without its black."""
+    return tuple(_voc_colour(index + 1) for index in range(count))
+
+
+def _voc_colour(index: int) -> Colour:
+    """Deals the bits of the index to red, green and blue in turn, high bits first."""
+    channels = [0, 0, 0]
+    for bit in range(8):
+        channels[bit % 3] |= (index >> bit & 1) << (7 - bit // 3)
+    return channels[0], channels[1], channels[2]

@@ -1,0 +1,125 @@
+"""Atomic writes (a temporary name, then a rename), the cache folder, SHA-256.
+
+Everything is written beside its final name and renamed at the end: whoever sees the name sees all
+of it, and work that fails leaves what was there before.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from mrcfa.errors import MrcfaError
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    with replaced(path) as part:
+        part.write_bytes(content)
+
+
+@contextmanager
+def replaced(path: Path, folder: bool = False, over: bool = False) -> Iterator[Path]:
+    """A path beside `path` to write to; it takes the name when the block ends well.
+
+    A file replaces the file of its name. A folder wants its name free, or `over` what is there.
+    """
+    check_writable(path, folder, over)
+    part = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
+    with refusals_told(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.mkdir() if folder else part.touch()
+        try:
+            yield part
+            if folder:
+                _move_folder(part, path.resolve(), over)
+            else:
+                _flush(part)
+                part.replace(path)
+        finally:
+            if part.is_dir():
+                shutil.rmtree(part, ignore_errors=True)
+            else:
+                part.unlink(missing_ok=True)
+
+
+def check_writable(path: Path, folder: bool = False, over: bool = False) -> None:
+    """Refuse a place where nothing can be written. It costs nothing to ask before long work."""
+    with refusals_told(str(path)):
+        if folder and not over and path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise MrcfaError(f"{path} is already there and not empty; name a new folder")
+        if folder and path.exists() and (path.is_mount() or path.resolve() == Path.cwd()):
+            raise MrcfaError(f"{path} cannot be replaced as a whole; name a new folder inside it")
+        if not folder and path.is_dir():
+            raise MrcfaError(f"{path} is a folder; name a file")
+        if not folder and path.exists() and not path.is_file():
+            raise MrcfaError(f"{path} is a device or a pipe, which cannot be replaced; name a file")
+        above = next(parent for parent in path.absolute().parents if parent.exists())
+        TemporaryFile(dir=above).close()
+
+
+@contextmanager
+def refusals_told(place: str) -> Iterator[None]:
+    """Turn the system's refusal to write into a sentence that says where."""
+    try:
+        yield
+    except BrokenPipeError:
+        with suppress(OSError):  # the interpreter flushes once more on exit: let it not fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise MrcfaError(f"nobody reads {place} any more, so writing ended") from None
+    except OSError as error:
+        raise MrcfaError(f"cannot write {place}: {error.strerror or error}") from None
+
+
+def cache_folder(*parts: str) -> Path:
+    """Where the user's caches lie: what is lost with them can be made again."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home.joinpath("mrcfa", *parts)
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def fingerprint(*facts: object) -> str:
+    """A short name for what was made from exactly these."""
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _move_folder(part: Path, path: Path, over: bool) -> None:
+    """A full folder cannot be replaced in one step, so an old one steps aside first.
+
+    Without `over` nothing is replaced: a rename takes a free name or an empty folder alone.
+    """
+    if not over or not path.exists():
+        part.rename(path)
+        return
+    aside = part.with_suffix(".old")
+    path.rename(aside)
+    try:
+        part.rename(path)
+    except OSError:
+        aside.rename(path)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def natural_order(path: Path) -> list[tuple[int, str]]:
+    """A sort key in which frame 2 comes before frame 10."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
+
+
+def _flush(path: Path) -> None:
+    """To the disk, so that the name never precedes the content."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,224 @@
+"""`manifest.json`: what a bundle says of itself. docs/bundle.md is the specification."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from mrcfa.data.labels import Colour
+from mrcfa.decoding import Damage, from_json, in_range
+from mrcfa.errors import MrcfaError
+from mrcfa.model.config import Config
+
+FORMAT = 2
+STATE = ("memory", "frame")
+"""What a decoder feeds back: inputs of these names, and outputs with `_out` behind them."""
+
+
+class Device(str, Enum):
+    """What a variant's graphs are laid out for."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+class Output(str, Enum):
+    """What the decoder answers."""
+
+    MASK = "mask"
+    LOGITS = "logits"
+
+
+DTYPES = ("float32", "float16", "int32", "uint8")
+"""Of the tensors at the graphs' ends."""
+MOST_ELEMENTS = 2**31 - 1
+LONGEST_SIDE = 1 << 16
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise Damage(f"{self.name} has the unknown type {self.dtype!r}")
+        room = MOST_ELEMENTS
+        for length in self.shape:
+            in_range("shape", length, 1, room)
+            room //= length
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One ONNX file and its tensors; `wide` names its FP32 nodes if the rest is narrower."""
+
+    file: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    parameters: int = 0
+    wide: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a part of the model costs per frame: multiply-adds and bytes read and written."""
+
+    graph: str
+    stage: str
+    multiply_adds: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a variant may be from the reference model and still count as the same.
+
+    Logit errors are shares of the logits' range.
+    """
+
+    largest_error: float
+    mean_error: float
+    agreement: float
+    """Pixels with the same class."""
+    mean_iou: float
+    worst_iou: float
+    """Of the class that fares worst."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One pair of graphs: a precision, laid out for a device, with what it was measured to do."""
+
+    precision: str
+    device: Device
+    arrangement: str
+    """Which of the exporter's arrangements laid the graphs out."""
+    limits: Limits
+    encoder: Graph
+    decoder: Graph
+    note: str = ""
+    """Why the arrangement is not the device's usual one."""
+    cost: tuple[Cost, ...] = ()
+    parity: tuple[Mapping[str, Any], ...] = ()
+    """The checks that the export passed."""
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        return {"encoder": self.encoder, "decoder": self.decoder}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Two TensorRT plans and what they were built for."""
+
+    flavour: str
+    tensorrt: str
+    compute_capabilities: tuple[int, ...]
+    precision: str
+    variant: str
+    """Whose graphs it was built from."""
+    plugin: str | None
+    encoder: str
+    decoder: str
+    layers: str | None = None
+    version_compatible: bool = False
+    """Whether other versions of the same major TensorRT load it too."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.flavour} {self.precision} " + "+".join(
+            f"sm{sm}" for sm in self.compute_capabilities
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    origin: str
+    """The file they came from, or how they were made."""
+    sha256: str | None
+    random: bool
+    """Untrained: masks are meaningless."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    sha256: str
+    bytes: int
+
+    def __post_init__(self) -> None:
+        in_range("bytes", self.bytes, 0, 2**63 - 1)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    mrcfa: str
+    """The version that exported it."""
+    config: Config
+    streams: int
+    """B, the first axis of every tensor."""
+    frame: tuple[int, int]
+    """Height and width of the frames that the graphs take."""
+    output: Output
+    variants: Mapping[str, Variant]
+    classes: tuple[str, ...]
+    palette: tuple[Colour, ...]
+    preprocessing: Mapping[str, Any]
+    weights: Weights
+    files: Mapping[str, FileEntry]
+    tools: Mapping[str, str]
+    engines: tuple[Engine, ...]
+
+    def __post_init__(self) -> None:
+        in_range("streams", self.streams, 1, MOST_ELEMENTS)
+        for side in self.frame:
+            in_range("frame", side, 1, LONGEST_SIDE)
+        for level in (level for colour in self.palette for level in colour):
+            in_range("palette", level, 0, 255)
+        if not self.variants:
+            raise Damage("variants is empty")
+        for engine in self.engines:
+            if engine.variant not in self.variants:
+                raise Damage(f"an engine is of the variant {engine.variant!r}, which is not there")
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, path: Path) -> "Manifest":
+        """Every mistake in the text is an error that names the file."""
+        try:
+            content = json.loads(text)
+            _check_format(content, path)
+            return _whole(cls, content)
+        except (ValueError, OverflowError) as error:
+            raise MrcfaError(f"{path} is damaged ({error}); export the bundle anew") from None
+        except RecursionError:
+            raise MrcfaError(f"{path} is damaged (nested too deeply); export it anew") from None
+
+
+def _whole(kind: type[Manifest], content: Any) -> Manifest:
+    try:
+        return from_json(kind, content)
+    except MrcfaError as error:  # a config that no model can have
+        raise Damage(str(error)) from None
+
+
+def _check_format(content: Any, path: Path) -> None:
+    if not isinstance(content, dict):
+        raise Damage("there is no object that could hold 'format'")
+    if "format" not in content:
+        raise Damage("it lacks 'format'")
+    version = content["format"]
+    if version == FORMAT and isinstance(version, int):
+        return
+    if not isinstance(version, int) or isinstance(version, bool) or version < 0:
+        fault = f"{version!r}, which this mrcfa does not read; export it again"
+    elif version > FORMAT:
+        fault = f"{version}, newer than this mrcfa reads ({FORMAT}); update mrcfa"
+    else:
+        fault = f"{version}, older than this mrcfa reads ({FORMAT}); export it again"
+    raise MrcfaError(f"{path} has format {fault}")

@@ -1,0 +1,170 @@
+"""Weights in and out: the authors' checkpoints, our safetensors, ImageNet backbones.
+
+Loading is strict, and nothing that a file contains is ever executed.
+"""
+
+import pickle
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from mrcfa.errors import MrcfaError, named
+from mrcfa.files import write_whole
+from mrcfa.model.mrcfa import MRCFA
+
+_STAGE = {"4": "1", "8": "2", "16": "3", "32": "4"}
+
+# Our names on the left, the authors' on the right.
+_AUTHORS: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+    (r"^encoder\.stages\.(\d)\.embed\.", lambda m: f"backbone.patch_embed{int(m[1]) + 1}."),
+    (r"^encoder\.stages\.(\d)\.blocks\.", lambda m: f"backbone.block{int(m[1]) + 1}."),
+    (r"^encoder\.stages\.(\d)\.norm\.", lambda m: f"backbone.norm{int(m[1]) + 1}."),
+    (r"\.mlp\.dwconv\.", lambda m: ".mlp.dwconv.dwconv."),
+    (r"^fusion\.lift\.(\d)\.", lambda m: f"decode_head.linear_c{int(m[1]) + 1}.proj."),
+    (r"^fusion\.mix\.", lambda m: "decode_head.linear_fuse.conv."),
+    (r"^fusion\.norm\.", lambda m: "decode_head.linear_fuse.bn."),
+    (r"^linear_pred\.", lambda m: "decode_head.linear_pred."),
+    (r"^classify\.", lambda m: "decode_head.deco4.smalldecoder.1."),
+    (r"^value\.", lambda m: "decode_head.sr1_feat."),
+    (r"^reduce\.(\d+)\.", lambda m: f"decode_head.sr{_STAGE[m[1]]}."),
+    (r"^query\.(\d+)\.", lambda m: f"decode_head.hypercorre_module.q{int(_STAGE[m[1]]) - 1}."),
+    (r"^key\.(\d+)\.", lambda m: f"decode_head.hypercorre_module.k{int(_STAGE[m[1]]) - 1}."),
+    (
+        r"^refinement\.sar\.(\d+)\.(\d+)\.",
+        lambda m: f"decode_head.hypercorre_module.hpn.encoder_layer{_STAGE[m[1]]}.{_conv(m[2])}.",
+    ),
+    (
+        r"^refinement\.maa\.(\d+)\.(\d+)\.",
+        lambda m: (
+            "decode_head.hypercorre_module.hpn."
+            f"encoder_layer{int(_STAGE[m[1]]) + 1}to{_STAGE[m[1]]}.{_conv(m[2])}."
+        ),
+    ),
+)
+_TRAINING_ONLY = re.compile(r"^decode_head\.(conv_seg|deco[123])\.")
+_IMAGENET = re.compile(r"^(patch_embed|block|norm)\d\.|^head\.")
+
+
+def load_weights(model: MRCFA, path: str | Path) -> None:
+    """Fill `model` from a file; on any mismatch the model stays as it was and the keys are named.
+
+    A file that holds an ImageNet backbone alone fills the encoder and leaves the rest.
+    """
+    path = Path(path)
+    entries = {key.removeprefix("module."): value for key, value in _read(path).items()}
+    own = model.state_dict()
+    if not entries.keys().isdisjoint(own.keys()):
+        expected = {key: key for key in own}
+    elif entries and all(_IMAGENET.match(key) for key in entries):
+        expected = {
+            _authors_name(key).removeprefix("backbone."): key
+            for key in own
+            if key.startswith("encoder.")
+        }
+        entries = {key: value for key, value in entries.items() if not key.startswith("head.")}
+    else:
+        expected = {_authors_name(key): key for key in own}
+        entries = {key: value for key, value in entries.items() if not _TRAINING_ONLY.match(key)}
+    _compare_classes(path, entries, expected, model.config.classes)
+    _compare(path, entries, {key: own[name] for key, name in expected.items()})
+    model.load_state_dict({expected[key]: value for key, value in entries.items()}, strict=False)
+
+
+def save_weights(model: MRCFA, path: str | Path) -> None:
+    """Write the model's weights as safetensors, under our own names."""
+    write_whole(Path(path), save({k: v.contiguous() for k, v in model.state_dict().items()}))
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise MrcfaError(f"there is no weights file {path}")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an unusual pickle protocol
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise MrcfaError(_refusal(path, str(error))) from None
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, SafetensorError):
+        raise MrcfaError(f"{path} is no checkpoint that PyTorch or safetensors can read") from None
+    if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
+        content = content["state_dict"]
+    if not isinstance(content, Mapping) or not content:
+        raise MrcfaError(f"{path} holds no state dict; give a checkpoint of the model's weights")
+    for key, value in content.items():
+        if not isinstance(key, str) or not isinstance(value, Tensor):
+            raise MrcfaError(f"{path} holds no state dict: {key!r} is no tensor")
+    return dict(content)
+
+
+def _refusal(path: Path, reason: str) -> str:
+    """torch names the first global that a pickle asks for beyond plain tensors."""
+    wanted = re.search(r"Unsupported global: GLOBAL (\S+)", reason)
+    if wanted is None:
+        return f"{path} is no checkpoint that can be read without running code from it"
+    return (
+        f"{path} is a pickle that wants to run code ({wanted[1]}) and is refused; "
+        "save the bare state dict and give that"
+    )
+
+
+def _compare_classes(
+    path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, str], classes: int
+) -> None:
+    """A head of another size is a matter of labels, so it gets a sentence of its own."""
+    for key, name in expected.items():
+        if name == "classify.weight" and key in entries and entries[key].ndim == 4:
+            found = len(entries[key])
+            if found != classes:
+                raise MrcfaError(
+                    f"{path} has {found} classes and the model {classes}; "
+                    f"name all {found} of them with --labels"
+                )
+
+
+def _compare(path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    missing = [key for key in expected if key not in entries]
+    surplus = [key for key in entries if key not in expected]
+    if missing or surplus:
+        parts = [f"lacks {named(missing)}"] if missing else []
+        parts += [f"has unknown {named(surplus)}"] if surplus else []
+        raise MrcfaError(
+            f"{path} does not fit this model: it {' and '.join(parts)}; "
+            "check --backbone and --dataset"
+        )
+    shapes = [
+        f"{key} {tuple(value.shape)} instead of {tuple(expected[key].shape)}"
+        for key, value in entries.items()
+        if value.shape != expected[key].shape
+    ]
+    if shapes:
+        raise MrcfaError(
+            f"{path} has other shapes than this model: {named(shapes)}; "
+            "check --backbone and --dataset"
+        )
+    broken = [
+        key
+        for key, value in entries.items()
+        if value.is_floating_point() and not value.isfinite().all()
+    ]
+    if broken:
+        raise MrcfaError(f"{path} holds NaN or infinite weights in {named(broken)}")
+
+
+def _authors_name(key: str) -> str:
+    for pattern, replacement in _AUTHORS:
+        key = re.sub(pattern, replacement, key)
+    return key
+
+
+def _conv(index: str) -> str:
+    """The authors wrap each conv of a refinement block; its norm stands bare."""
+    return f"{index}.conv2" if int(index) % 3 == 0 else index

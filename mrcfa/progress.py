@@ -1,0 +1,64 @@
+"""Progress bars and spinners on a terminal; silent elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def counting(total: int | None = None) -> Iterator[Callable[..., None]]:
+    """A bar with frames per second and the time left on a terminal, nothing elsewhere.
+
+    Yields what to call after each frame; `total=…` tells it later how many there are.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        TextColumn("{task.completed:.0f} frames"),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total, speed="")
+
+        def advance(total: int | None = None) -> None:
+            speed = bar.tasks[0].speed
+            text = "" if speed is None else f"{speed:.1f} frames/s"
+            bar.update(task, advance=0 if total else 1, total=total, speed=text)
+
+        yield advance
+
+
+@contextmanager
+def filling() -> Iterator[Callable[[str, float], None]]:
+    """A bar for each thing that is made, by its name and the share that is done, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(name: str, share: float) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=1.0)
+            bar.update(tasks[name], completed=share)
+
+        yield show
+
+
+@contextmanager
+def working() -> Iterator[Callable[[str], None]]:
+    """A spinner with the current step on a terminal, silence elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("starting") as status:
+        yield status.update

@@ -1,0 +1,1 @@
+"""Frames from files, cameras and pipes, through a segmenter, to pictures."""

@@ -1,0 +1,183 @@
+"""Where pictures go: an H.264 video, a folder of PNGs, an .npz file or a pipe.
+
+Files and folders are written beside their final name and renamed at the end: whoever sees the name
+sees all of it, and a run that fails leaves what was there before.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.errors import MrcfaError
+from mrcfa.extras import load
+from mrcfa.files import refusals_told, replaced
+
+Picture = NDArray[np.uint8]
+"""A mask (h, w) of classes, or RGB (h, w, 3)."""
+Write = Callable[[str, Picture], None]
+"""Takes the name of a frame and its picture."""
+
+BLANK = 255
+"""The value of mask pixels that stand for no class."""
+
+
+def place_for(source: str, out: str | None) -> str:
+    """Where to write what comes from `source`, which is never its own place.
+
+    Without `out`, a pipe is answered with a pipe, and everything else with a video in the current
+    folder.
+    """
+    if out is None:
+        stem = Path(source.rstrip("/")).stem.strip("*?[]") or "frames"
+        return "-" if source == "-" else f"{stem}.mrcfa.mp4"
+    if out != "-" and Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
+        raise MrcfaError(f"{out} is the input; name another output with -o")
+    return out
+
+
+@contextmanager
+def open_sink(
+    place: str, classes: Sequence[str], palette: NDArray[np.uint8], rate: Fraction
+) -> Iterator[Write]:
+    """The sink that `place` names: `*.mp4`, `*.npz`, `-` for standard output, else a folder.
+
+    Masks keep their exact values in every one of them: a PNG is indexed with the palette, and a
+    video of masks is lossless.
+    """
+    with refusals_told(place), _sink(place, classes, palette, rate) as write:
+        yield write
+
+
+def _sink(
+    place: str, classes: Sequence[str], palette: NDArray[np.uint8], rate: Fraction
+) -> AbstractContextManager[Write]:
+    path = Path(place)
+    if place == "-":
+        return _pipe()
+    if path.suffix == ".mp4":
+        return _video(path, rate)
+    if path.suffix == ".npz":
+        return _npz(path, classes, palette)
+    if path.suffix and not path.is_dir():
+        raise MrcfaError(f"{place} cannot be written; use a name.mp4, a name.npz, a folder or -")
+    return _folder(path, palette)
+
+
+@contextmanager
+def _video(path: Path, rate: Fraction) -> Iterator[Write]:
+    """H.264 at a constant rate, in the first picture's size; others are fitted into it."""
+    av = load("av")
+    options = {"movflags": "+faststart"}  # players can start before they have the whole file
+    with replaced(path) as part, av.open(str(part), "w", format="mp4", options=options) as file:
+        stream: Any = None
+
+        def write(_: str, picture: Picture) -> None:
+            nonlocal stream
+            if stream is None:
+                stream = _h264(file, picture, rate)
+            file.mux(stream.encode(_video_frame(picture, stream)))
+
+        try:
+            yield write
+            if stream is not None:
+                file.mux(stream.encode(None))
+        except av.error.FFmpegError as error:
+            raise OSError(error.errno, error.strerror) from None
+
+
+@contextmanager
+def _folder(path: Path, palette: NDArray[np.uint8]) -> Iterator[Write]:
+    """One PNG for each frame, under the frame's name; masks are indexed with the palette."""
+    pillow = load("PIL.Image")
+    with replaced(path, folder=True) as part:
+
+        def write(name: str, picture: Picture) -> None:
+            image = pillow.fromarray(picture)
+            if picture.ndim == 2:
+                image.putpalette(palette.tobytes())
+            image.save(part / f"{name}.png", compress_level=1)
+
+        yield write
+
+
+@contextmanager
+def _npz(path: Path, classes: Sequence[str], palette: NDArray[np.uint8]) -> Iterator[Write]:
+    """One array for each frame, under the frame's name, then `classes` and `palette`.
+
+    Written as it comes, so that a long video need not fit into memory.
+    """
+    with replaced(path) as part, ZipFile(part, "w", ZIP_DEFLATED, compresslevel=1) as archive:
+
+        def write(name: str, array: NDArray[Any]) -> None:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+
+        yield write
+        write("classes", np.array(classes))
+        write("palette", palette)
+
+
+@contextmanager
+def _pipe() -> Iterator[Write]:
+    """The bytes of every picture, one after the other, without any header."""
+
+    def write(_: str, picture: Picture) -> None:
+        sys.stdout.buffer.write(np.ascontiguousarray(picture).data)
+
+    yield write
+    sys.stdout.buffer.flush()
+
+
+_BT709, _VIDEO_RANGE, _FULL_RANGE = 1, 1, 2  # FFmpeg's numbers for what a stream is tagged with
+
+
+def _h264(file: Any, picture: Picture, rate: Fraction) -> Any:
+    """A stream for pictures like this one.
+
+    Its sides are even, as 4:2:0 needs them and every player expects: an odd side gets one more
+    pixel. Masks are written without loss and over the full range of values.
+    """
+    if "libx264" not in load("av").codecs_available:
+        raise MrcfaError("this PyAV cannot write H.264; reinstall it with: pip install av")
+    stream = file.add_stream("libx264", rate=rate)
+    height, width = picture.shape[:2]
+    stream.height, stream.width = height + height % 2, width + width % 2
+    context = stream.codec_context
+    if picture.ndim == 2:
+        stream.pix_fmt, stream.options = "gray", {"preset": "veryfast", "qp": "0"}
+        context.color_range = _FULL_RANGE
+    else:
+        stream.pix_fmt, stream.options = "yuv420p", {"preset": "veryfast", "crf": "20"}
+        context.color_range = _VIDEO_RANGE
+        context.colorspace = context.color_primaries = context.color_trc = _BT709
+    return stream
+
+
+def _video_frame(picture: Picture, stream: Any) -> Any:
+    """The picture in the stream's size and format."""
+    height, width = picture.shape[:2]
+    if (height + height % 2, width + width % 2) != (stream.height, stream.width):
+        picture = _fitted(picture, (stream.width, stream.height))
+    height, width = picture.shape[:2]
+    sides = ((0, height % 2), (0, width % 2), (0, 0))[: picture.ndim]
+    picture = np.pad(picture, sides, mode="edge")
+    from_ndarray = load("av").VideoFrame.from_ndarray
+    if picture.ndim == 2:
+        return from_ndarray(picture, format="gray")
+    return from_ndarray(picture, format="rgb24").reformat(format="yuv420p", dst_colorspace="ITU709")
+
+
+def _fitted(picture: Picture, size: tuple[int, int]) -> Picture:
+    """The whole picture inside (width, height), its shape kept, with bars around it."""
+    pillow, operations = load("PIL.Image"), load("PIL.ImageOps")
+    image = pillow.fromarray(picture)
+    if picture.ndim == 2:
+        return np.asarray(operations.pad(image, size, pillow.Resampling.NEAREST, color=BLANK))
+    return np.asarray(operations.pad(image, size, pillow.Resampling.BILINEAR))

@@ -1,0 +1,297 @@
+"""Where frames come from: video files, images, cameras, network streams and raw RGB on a pipe.
+
+A source is iterated once. What could not be decoded is left out and told in `complaint`, so that
+a damaged recording still gives everything that it holds.
+"""
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.errors import MrcfaError, named
+from mrcfa.extras import load
+from mrcfa.files import natural_order
+
+IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
+PATIENCE_S = 10
+"""How long a camera or network stream may stay silent."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    name: str
+    """Stem of the image, or the frame's number: what its mask is called in a folder."""
+    image: NDArray[np.uint8]
+    """RGB, contiguous, (h, w, 3)."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which part of a source is wanted: seconds from its start, and every how manieth frame."""
+
+    start: float = 0
+    end: float = math.inf
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.start >= 0 or not self.end > self.start:
+            raise MrcfaError(
+                f"--start {self.start:g} --end {self.end:g} is no stretch of time; "
+                "both are seconds, and the end comes after the start"
+            )
+        if self.stride < 1:
+            raise MrcfaError(f"--stride is {self.stride}; 1 takes every frame, 2 every other one")
+
+    def of(self, rate: Fraction) -> slice:
+        """The same part as a slice of frame numbers."""
+        stop = None if math.isinf(self.end) else math.ceil(self.end * rate)
+        return slice(math.ceil(self.start * rate), stop, self.stride)
+
+
+class Source(ABC):
+    """Frames in order; `rate` is frames per second, `total` how many there should be, if known."""
+
+    complaint: str | None = None
+    """After the last frame: one sentence about frames that were lost, if any were."""
+
+    def __init__(self, name: str, rate: Fraction, total: int | None) -> None:
+        self.name = name
+        self.rate = rate
+        self.total = total
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Frame]: ...
+
+
+def open_source(
+    place: str,
+    span: Span | None = None,
+    rate: Fraction = Fraction(25),
+    raw: tuple[int, int] | None = None,
+) -> Source:
+    """The source that `place` names.
+
+    It is a video file, an image, a folder or glob of images, the index of a camera, a URL, or `-`
+    for RGB frames of size `raw` (width, height) on standard input. Images and raw frames have no
+    frame rate of their own: they get `rate`.
+    """
+    span = span or Span()
+    if place == "-":
+        if raw is None:
+            raise MrcfaError("raw frames on standard input have no size; add --raw WIDTHxHEIGHT")
+        return RawFrames(sys.stdin.buffer, raw, span, rate)
+    if raw is not None:
+        raise MrcfaError(f"--raw is the size of frames on standard input; read {place} without it")
+    path = Path(place)
+    if path.is_dir():
+        return Images(place, [file for file in path.iterdir() if _is_image(file)], span, rate)
+    if path.is_file():
+        if _is_image(path):
+            return Images(place, [path], span, rate)
+        return Video(place, span, "if it is a whole video, convert it to H.264 in MP4")
+    if "://" in place:
+        return Video(place, span, "see that it is on and reachable", timeout=PATIENCE_S)
+    if place.isdecimal():
+        return Video(f"camera {place}", span, "see that it is plugged in", **_camera(place))
+    if any(wildcard in place for wildcard in "*?["):
+        found = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+        return Images(place, [file for file in found if _is_image(file)], span, rate)
+    raise MrcfaError(f"there is no {place}; name a video, a folder of images, a camera or a URL")
+
+
+class Video(Source):
+    """Anything that FFmpeg opens. Turned upright if the recording says how it was held."""
+
+    def __init__(self, name: str, span: Span, remedy: str, **how: Any) -> None:
+        av = load("av")
+        try:
+            self._container = av.open(how.pop("file", name), **how)
+        except av.error.FFmpegError as error:
+            raise MrcfaError(f"{name} cannot be opened: {error.strerror}; {remedy}") from None
+        stream = self._container.streams.best("video")
+        if stream is None or stream.codec_context is None:
+            self._container.close()
+            missing = "holds no pictures" if stream is None else "has a codec unknown to FFmpeg"
+            raise MrcfaError(f"{name} {missing}; {remedy}")
+        stream.thread_type = "SLICE"  # with frames in parallel, a damaged one takes others along
+        self._stream = stream
+        self._span = span
+        self._failed = 0
+        self._broken = ""
+        self._native_rate = Fraction(stream.average_rate or stream.guessed_rate or 25)
+        self._native_rate = self._native_rate.limit_denominator(100_000)
+        super().__init__(name, self._native_rate / span.stride, self._expected())
+
+    def __iter__(self) -> Iterator[Frame]:
+        with self._container:
+            first = last = None
+            shown = 0
+            for frame in self._decoded():
+                seconds = self._seconds(frame)
+                if seconds < self._span.start:
+                    continue
+                if seconds >= self._span.end:
+                    return
+                if shown % self._span.stride == 0:
+                    yield Frame(f"{shown // self._span.stride:06d}", _upright(frame))
+                first, last = first or frame, frame
+                shown += 1
+            self.complaint = self._complaint(first, last, shown)
+
+    def _decoded(self) -> Iterator[Any]:
+        """Every frame that decodes, counting the packets that do not."""
+        errors = load("av").error.FFmpegError
+        try:
+            if self._span.start:
+                self._container.seek(int(self._span.start * 1_000_000) + self._began())
+            for packet in self._container.demux(self._stream):
+                try:
+                    frames = packet.decode()
+                except errors:
+                    self._failed += 1
+                else:
+                    yield from frames
+        except errors as error:
+            self._broken = error.strerror
+
+    def _seconds(self, frame: Any) -> float:
+        """When the frame is shown, counted from the first one, in whole milliseconds.
+
+        Some containers round their time stamps to these, and --start must not miss a frame by it.
+        """
+        if frame.pts is None:
+            return 0
+        return round(float(frame.pts * frame.time_base) - self._began() / 1_000_000, 3)
+
+    def _began(self) -> int:
+        """The time stamp of the first frame in microseconds."""
+        if self._stream.start_time is None:
+            return 0
+        return int(self._stream.start_time * self._stream.time_base * 1_000_000)
+
+    def _length(self) -> float:
+        """Seconds in the file's own table of frames; 0 for streams that have none."""
+        if not self._stream.frames or self._stream.duration is None:
+            return 0
+        return float(self._stream.duration * self._stream.time_base)
+
+    def _expected(self) -> int | None:
+        length = self._length()
+        if not length:
+            return None
+        frames = round(length * self._native_rate)
+        return len(range(*self._span.of(self._native_rate).indices(frames)))
+
+    def _complaint(self, first: Any, last: Any, shown: int) -> str | None:
+        """A file that ends before its table of frames does was cut off.
+
+        The gap at the end is the evidence, and the frames of a steady rate are the number: a
+        trimmed file lists frames that are not meant to be shown, so its count alone says nothing.
+        """
+        lost = self._failed
+        if last is None:
+            lost = max(lost, self.total or 0)
+        elif self._length():
+            end = self._seconds(last) + (last.duration or 0) * last.time_base
+            if (self._length() - end) * self._native_rate > 0.5:
+                due = round((self._length() - self._seconds(first)) * self._native_rate)
+                lost = max(lost, due - shown)
+        if lost:
+            return f"{lost} of {shown + lost} frames of {self.name} were lost: it is damaged"
+        return f"{self.name} broke off: {self._broken}" if self._broken else None
+
+
+class Images(Source):
+    """Images in natural order (2 before 10), of any size and mode."""
+
+    def __init__(self, name: str, paths: list[Path], span: Span, rate: Fraction) -> None:
+        load("PIL.Image")  # or else every image would seem unreadable
+        self._paths = sorted(paths, key=natural_order)[span.of(rate)]
+        if not paths:
+            raise MrcfaError(f"{name} has no images; {named(sorted(IMAGE_SUFFIXES))} are read")
+        stems = [path.stem for path in self._paths]
+        distinct = len(set(stems)) == len(stems)
+        self._names = stems if distinct else [f"{n:06d}" for n in range(len(stems))]
+        super().__init__(name, rate / span.stride, len(stems))
+
+    def __iter__(self) -> Iterator[Frame]:
+        unreadable = []
+        for path, name in zip(self._paths, self._names, strict=True):
+            try:
+                image = read_image(path)
+            except MrcfaError:
+                unreadable.append(path.name)
+            else:
+                yield Frame(name, image)
+        if unreadable:
+            self.complaint = (
+                f"{len(unreadable)} of {len(self._paths)} frames of {self.name} were lost: "
+                f"{named(unreadable)} cannot be read"
+            )
+
+
+class RawFrames(Source):
+    """8-bit RGB without any header, as `ffmpeg -f rawvideo -pix_fmt rgb24 -` writes it."""
+
+    def __init__(
+        self, stream: IO[bytes], size: tuple[int, int], span: Span, rate: Fraction
+    ) -> None:
+        super().__init__("standard input", rate / span.stride, None)
+        self._stream = stream
+        self._shape = (size[1], size[0], 3)
+        self._slice = span.of(rate)
+
+    def __iter__(self) -> Iterator[Frame]:
+        part = self._slice
+        for number, image in enumerate(islice(self._images(), part.start, part.stop, part.step)):
+            yield Frame(f"{number:06d}", image)
+
+    def _images(self) -> Iterator[NDArray[np.uint8]]:
+        size = math.prod(self._shape)
+        while data := self._stream.read(size):
+            if len(data) < size:
+                self.complaint = (
+                    f"the last frame on standard input was lost: {len(data)} of {size} bytes came"
+                )
+                return
+            yield np.frombuffer(bytearray(data), np.uint8).reshape(self._shape)
+
+
+def read_image(path: Path) -> NDArray[np.uint8]:
+    """An image of any mode as RGB (h, w, 3), upright; transparency is dropped."""
+    pillow, operations = load("PIL.Image"), load("PIL.ImageOps")
+    try:
+        with pillow.open(path) as opened:
+            image = operations.exif_transpose(opened)
+            if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip
+                image = pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            return np.array(image.convert("RGB"))
+    except OSError as error:
+        raise MrcfaError(f"the image {path} cannot be read: {error}") from None
+
+
+def _upright(frame: Any) -> NDArray[np.uint8]:
+    image = frame.to_ndarray(format="rgb24")
+    return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
+
+
+def _camera(index: str) -> dict[str, Any]:
+    """How FFmpeg names a camera on this platform."""
+    if sys.platform == "darwin":
+        return {"file": index, "format": "avfoundation", "timeout": PATIENCE_S}
+    if sys.platform == "win32":
+        raise MrcfaError("on Windows cameras have no index; pass the URL of a network stream")
+    return {"file": f"/dev/video{index}", "format": "v4l2", "timeout": PATIENCE_S}
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES

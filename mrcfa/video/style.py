@@ -1,0 +1,15 @@
+"""`Style`: how a mask is rendered, and the default for an output."""
+
+from enum import Enum
+
+
+class Style(str, Enum):
+    OVERLAY = "overlay"
+    MASK = "mask"
+    COLOR = "color"
+    SIDE_BY_SIDE = "side-by-side"
+
+
+def style_for(place: str, asked: Style | None) -> Style:
+    """By default what is to be looked at shows more than the mask."""
+    return asked or (Style.OVERLAY if place.endswith(".mp4") else Style.MASK)

@@ -1,0 +1,226 @@
+"""The TensorRT backend of the C++ library, on a GPU made of the CPU.
+
+NVIDIA's own headers and libraries are used where they are: TENSORRT_INCLUDE names folders of
+TensorRT's headers.
+"""
+
+import os
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cpp_library import (
+    CPP,
+    FRAMES,
+    RESET,
+    WARNINGS,
+    Once,
+    Segment,
+    compiled,
+    edit,
+    include_of,
+    linked,
+    masks_in,
+    run,
+    runner_of,
+)
+
+from mrcfa import machine
+
+TENSORRT_INCLUDES = [
+    folder for folder in os.environ.get("TENSORRT_INCLUDE", "").split(os.pathsep) if folder
+]
+TENSORRT_SOURCES = [
+    CPP / f"src/{name}.cpp" for name in ("stream", "tensorrt", "engines", "fitting")
+]
+CUDA = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+FAKE = ("-I", CPP / "test/fake_gpu", '-DMRCFA_TENSORRT="tensorrt"')
+"""Compiler words for a TensorRT and a CUDA that are made of the CPU."""
+
+
+def objects(build: Path) -> list[Path]:
+    """What the library is made of without its backends."""
+    folder = build / "CMakeFiles"
+    return [*folder.glob("mrcfa_bundle.dir/src/*.o"), folder / "mrcfa.dir/src/logits.cpp.o"]
+
+
+def tool(build: Path) -> Path:
+    return build / "CMakeFiles/mrcfa-segment.dir/tool/segment.cpp.o"
+
+
+@pytest.fixture(scope="module")
+def fake_library(build: Path, onnxruntime: list[Any], once: Once) -> list[Any]:
+    """The library with the TensorRT backend on that fake GPU, as words for the linker."""
+    headers = ("-I", CPP / "src", "-isystem", include_of("onnxruntime_cxx_api.h"))
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        for source in TENSORRT_SOURCES:
+            compiled(folder / f"{source.stem}.o", "-c", *headers, *FAKE, source)
+
+    folder = once("fake", make)
+    return [*folder.glob("*.o"), *objects(build), *onnxruntime]
+
+
+@pytest.fixture(scope="module")
+def fake_gpu(build: Path, fake_library: list[Any], once: Once) -> Segment:
+    """mrcfa-segment with that library."""
+    return runner_of(once("segment", lambda path: compiled(path, tool(build), *fake_library)))
+
+
+def with_engines(path: Path, **changes: Any) -> Path:
+    """Engines for the fake GPU, which are ONNX files."""
+    engine = {
+        "flavour": "tensorrt",
+        "tensorrt": "10.3.0",
+        "compute_capabilities": [75],
+        "plugin": None,
+        "layers": None,
+    }
+    files = {
+        "fp32": {"encoder": "encoder.onnx", "decoder": "decoder.onnx"},
+        "fp16": {"encoder": "encoder.fp16.onnx", "decoder": "decoder.fp16.onnx"},
+    }
+    engines = [
+        {**engine, "precision": name, "variant": name, **parts, **changes}
+        for name, parts in files.items()
+    ]
+    edit(path, engines=engines)
+    return path
+
+
+def test_the_tensorrt_backend_swaps_its_state_and_replays_its_graphs(
+    fake_gpu, bundle, copy, clip, pythons_masks
+):
+    frames = clip(FRAMES, 96, 160)
+    done = fake_gpu(with_engines(copy), "--reset-every", RESET, frames=frames)
+    assert np.array_equal(masks_in(done, frames), pythons_masks(bundle("b0"), "fp16", frames))
+
+
+@pytest.mark.parametrize(
+    ("words", "environment"), [(["--no-graphs"], {}), ([], {"FAKE_GPU_NO_GRAPHS": "1"})]
+)
+def test_the_tensorrt_backend_works_without_graphs(
+    words, environment, fake_gpu, bundle, copy, clip, pythons_masks
+):
+    frames = clip(6, 96, 160)
+    done = fake_gpu(with_engines(copy), *words, frames=frames, **environment)
+    assert np.array_equal(masks_in(done, frames), pythons_masks(bundle("b0"), "fp16", frames))
+
+
+def test_the_tensorrt_backend_gives_masks_of_a_bundle_with_logits(
+    fake_gpu, bundle, tmp_path, clip, pythons_masks
+):
+    path, frames = bundle("b0", output="logits"), clip(4, 96, 160)
+    done = fake_gpu(with_engines(linked(path, tmp_path / "logits")), frames=frames)
+    assert np.array_equal(masks_in(done, frames), pythons_masks(path, "fp16", frames))
+
+
+@pytest.mark.parametrize(
+    ("changes", "environment", "sentence"),
+    [
+        ({}, {"FAKE_GPU_ABSENT": "1"}, "no GPU can be used here: no CUDA-capable device"),
+        (
+            {"compute_capabilities": [86, 89]},
+            {},
+            "the engine tensorrt fp16 sm86+sm89 was built for sm_86, sm_89 and Fake RTX is sm_75; "
+            "build one for it with: mrcfa build COPY --sm 75",
+        ),
+        (
+            {"tensorrt": "10.13.2"},
+            {},
+            "the engine tensorrt fp16 sm75 was built with TensorRT 10.13.2 and this machine has "
+            "10.3.0; build it again with: mrcfa build COPY, or install 10.13.2",
+        ),
+        (
+            {"flavour": "rtx"},
+            {},
+            "the engine rtx fp16 sm75 needs TensorRT-RTX and this build of mrcfa has TensorRT; "
+            "configure it with -DMRCFA_TENSORRT=rtx",
+        ),
+        (
+            {"plugin": "mrcfa::SelectTokens 1"},
+            {},
+            "the engine tensorrt fp16 sm75 needs a plugin: the plugin mrcfa::SelectTokens 1 is not "
+            "loaded: compile engines/plugin with CMake and name libmrcfa_plugin.so",
+        ),
+        (
+            {"plugin": "mrcfa::SelectTokens 1"},
+            {"MRCFA_PLUGIN_LIBRARY": "/nowhere/libmrcfa_plugin.so"},
+            "the plugin library /nowhere/libmrcfa_plugin.so does not exist",
+        ),
+        (
+            {"encoder": "weights.safetensors"},
+            {},
+            "tensorrt 10.3.0 on Fake RTX cannot load COPY/weights.safetensors, built with 10.3.0: "
+            "the plan's version tag is wrong",
+        ),
+        ({"encoder": "decoder.onnx"}, {}, "the graphs have no tensor 'image'"),
+        ({"decoder": "decoder.onnx"}, {}, "do not have the tensors that the manifest names"),
+    ],
+)
+def test_an_engine_that_cannot_run_here_is_told_with_both_sides(
+    changes, environment, sentence, fake_gpu, copy
+):
+    done = fake_gpu(with_engines(copy, **changes), "--backend", "tensorrt", **environment)
+    assert done.returncode == 2
+    assert sentence.replace("COPY", str(copy)) in done.stderr.decode()
+
+
+def test_other_versions_of_the_same_major_load_a_version_compatible_engine(fake_gpu, copy):
+    path = with_engines(copy, tensorrt="10.9.0", version_compatible=True)
+    assert b"runs on tensorrt" in fake_gpu(path, "--info").stdout
+    assert fake_gpu(with_engines(path, tensorrt="11.1.0", version_compatible=True)).returncode == 2
+
+
+def test_a_plugin_library_is_loaded_for_engines_that_need_it(fake_gpu, copy, tmp_path):
+    library = tmp_path / "libmrcfa_plugin.so"
+    library.touch()
+    path = with_engines(copy, plugin="mrcfa::SelectTokens 1")
+    done = fake_gpu(path, "--info", "--plugin-library", library)
+    assert "runs on tensorrt (tensorrt fp16 sm75, Fake RTX)" in done.stdout.decode()
+
+
+def test_siblings_device_memory_and_a_callers_stream_work_on_a_gpu(fake_library, copy, tmp_path):
+    program = compiled(tmp_path / "api", *FAKE, CPP / "test/api.cpp", *fake_library)
+    run(program, with_engines(copy))
+
+
+def tensorrt_words(include: str | None, flavour: str = "tensorrt") -> list[Any]:
+    """Compiler words for NVIDIA's headers, which are no system's package."""
+    if include is None:
+        pytest.skip("not run: TENSORRT_INCLUDE is not set")
+    if not (CUDA / "include/cuda_runtime_api.h").is_file():
+        pytest.skip("not run: no CUDA headers")
+    system = ("-isystem", include, "-isystem", CUDA / "include")
+    return ["-I", CPP / "include", "-I", CPP / "src", *system, f'-DMRCFA_TENSORRT="{flavour}"']
+
+
+@pytest.mark.parametrize("include", TENSORRT_INCLUDES or [None])
+def test_the_tensorrt_backend_compiles_without_a_warning(include):
+    run("c++", *WARNINGS, "-fsyntax-only", *tensorrt_words(include), *TENSORRT_SOURCES)
+
+
+def test_without_a_gpu_the_real_libraries_end_in_one_sentence(build, copy, tmp_path):
+    """NVIDIA's own TensorRT-RTX and CUDA, linked and started."""
+    if machine.gpus():
+        pytest.skip("not run: there is a GPU")
+    words = tensorrt_words(TENSORRT_INCLUDES[-1] if TENSORRT_INCLUDES else None, "rtx")
+    wheel, cudart = find_spec("tensorrt_rtx_libs"), CUDA / "lib64/libcudart.so"
+    if wheel is None or not cudart.exists():
+        pytest.skip("not run: no TensorRT-RTX or no CUDA runtime to link")
+    (folder,) = wheel.submodule_search_locations or ()
+    (library,) = Path(folder).glob("libtensorrt_rtx.so.*")
+    program = compiled(
+        tmp_path / "segment",
+        *(*words, *TENSORRT_SOURCES, *objects(build), tool(build)),
+        *(library, cudart, f"-Wl,-rpath,{folder}", f"-Wl,-rpath,{cudart.parent}"),
+    )
+    path = with_engines(copy, flavour="rtx")
+    done = subprocess.run([program, path, "--backend", "tensorrt"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("mrcfa-segment: no GPU can be used here: ")
+    assert done.stderr.endswith("; choose onnxruntime:cpu to run without one\n")

@@ -1,0 +1,106 @@
+"""The mask for CPUs against torch's own resize and argmax."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from torch.nn import functional as F
+
+from export.exporter import ExportOptions, export_bundle
+from export.onnx_graph import logits_name, to_onnx
+from export.ort_cpu.corners import with_corner_mask
+from export.ort_cpu.retrieval import LastAxisMask
+from export.variants import VARIANTS
+from mrcfa.bundle import Bundle
+from mrcfa.errors import MrcfaError
+from mrcfa.model.frames import FullSizeMask
+
+CLASSES, HEIGHT, WIDTH = 5, 37, 11
+SIZE = (4 * HEIGHT, 4 * WIDTH)
+
+
+def noise():
+    return torch.randn(1, CLASSES, HEIGHT, WIDTH)
+
+
+def one_class():
+    return torch.zeros(1, CLASSES, HEIGHT, WIDTH).index_fill(1, torch.tensor([3]), 1.0)
+
+
+def an_outsider_between():
+    """Columns take turns between the first two classes, and between them the third leads."""
+    columns = torch.arange(WIDTH) % 2 * 20.0 - 10
+    third = torch.full((WIDTH,), 3.0)
+    worse = torch.full((WIDTH,), -20.0)
+    scores = torch.stack([columns, -columns, third, worse, worse])
+    return scores.view(1, CLASSES, 1, WIDTH).expand(1, CLASSES, HEIGHT, WIDTH).contiguous()
+
+
+def ties():
+    return torch.zeros(1, CLASSES, HEIGHT, WIDTH)
+
+
+@pytest.fixture(
+    scope="module", params=[(LastAxisMask, 18), (FullSizeMask, 17), (FullSizeMask, 23)], ids=str
+)
+def tail(request):
+    """(1, C, h, w) logits -> mask, by the graph that was given corners."""
+    kind, opset = request.param
+    last = kind is LastAxisMask
+    name = logits_name(last)
+    shape = (1, HEIGHT, WIDTH, CLASSES) if last else (1, CLASSES, HEIGHT, WIDTH)
+    plain = to_onnx(kind(SIZE, SIZE), {name: torch.zeros(shape)}, ["mask"], opset)
+    made = with_corner_mask(plain, last)
+    assert not {node.op_type for node in made.graph.node} & {"Resize"}
+    session = ort.InferenceSession(made.SerializeToString())
+
+    def mask(logits):
+        given = logits.permute(0, 2, 3, 1) if last else logits
+        return session.run(None, {name: np.ascontiguousarray(given)})[0]
+
+    return mask
+
+
+@pytest.mark.parametrize("picture", [noise, one_class, an_outsider_between, ties])
+def test_the_mask_is_that_of_the_whole_resize(tail, picture):
+    torch.manual_seed(0)
+    logits = picture()
+    full = F.interpolate(logits, size=SIZE, mode="bilinear", align_corners=False)
+    np.testing.assert_array_equal(tail(logits), full.argmax(dim=1).numpy())
+
+
+def test_the_outsider_is_there():
+    full = F.interpolate(an_outsider_between(), size=SIZE, mode="bilinear", align_corners=False)
+    assert set(full.argmax(dim=1).unique().tolist()) == {0, 1, 2}
+
+
+def test_only_masks_of_the_networks_size_are_made_from_corners(bundle, tailored):
+    def has_corners(path, variant="fp32"):
+        file = Bundle.open(path).manifest.variants[variant].decoder.file
+        return "Scan" in {node.op_type for node in onnx.load(path / file).graph.node}
+
+    inlined = bundle("b0", "cityscapes", variants=("fp32",), inline_functions=True)
+    assert has_corners(bundle("b0"))
+    assert has_corners(inlined)
+    assert not has_corners(bundle("b0"), "fp16")
+    assert not has_corners(bundle("b0", output="logits"))
+    assert not has_corners(tailored)
+
+
+def test_a_decoder_shifted_by_a_pixel_fails_the_export(tmp_path, monkeypatch, checkpoint, bundle):
+    source = Bundle.open(bundle("b0"))
+
+    def shifted(decoder, classes_last):
+        model = with_corner_mask(decoder, classes_last)
+        (margins,) = (each for each in model.graph.initializer if each.name == "start")
+        margins.CopyFrom(onnx.numpy_helper.from_array(np.array([2, 1]), "start"))
+        (ends,) = (each for each in model.graph.initializer if each.name == "end")
+        ends.CopyFrom(onnx.numpy_helper.from_array(np.array([98, 161]), "end"))
+        return model
+
+    monkeypatch.setattr("export.ort_cpu.arrangement.with_corner_mask", shifted)
+    options = ExportOptions((96, 160), variants=[VARIANTS["fp32"]])
+    with pytest.raises(MrcfaError, match="not the model: fp32 pixels with the same class"):
+        export_bundle(source.config, tmp_path / "b", checkpoint("b0"), options=options)
+    assert not list(tmp_path.iterdir())

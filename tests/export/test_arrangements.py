@@ -1,0 +1,75 @@
+"""The paper's switches through both arrangements, as modules, against the reference model."""
+
+import pytest
+import torch
+
+from export.ort_cpu.arrangement import ORT_CPU
+from export.plain import PLAIN
+from export.precision import in_fp16, in_fp32
+from export.tensors import decoder_inputs
+from export.variants import VARIANTS
+from mrcfa.manifest import Output
+from mrcfa.model.config import preset
+from mrcfa.model.frames import network_input
+from mrcfa.model.mrcfa import MRCFA
+
+SWITCHES = [
+    {},
+    {"sar": False},
+    {"maa": False},
+    {"sar": False, "maa": False},
+    {"scales": 1},
+    {"scales": 2},
+    {"scales": 4, "sar": False},
+    {"kernels": ((3,), (3,), (5,))},
+    {"kernels": ((3, 3, 3), (5,), (3, 5))},
+    {"kernels": ((1,), (7, 1, 3), (3,)), "affinity_channels": 3},
+    {"kernels": ((3, 3), (3,), (3,)), "affinity_channels": 1},
+]
+
+
+@pytest.mark.parametrize("arrangement", [PLAIN, ORT_CPU], ids=lambda each: each.name)
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+@pytest.mark.parametrize("backbone", ["b0", "b1"])
+@torch.no_grad()
+def test_a_frame_has_the_models_logits(backbone, switches, arrangement, clip):
+    config = preset("vspw", backbone, size=(96, 160), **switches)
+    model = MRCFA(config, seed=1)
+    if not arrangement.fits(model).fits:
+        assert switches == {"sar": False, "maa": False}
+        return
+    (image,) = clip(1, 96, 160)
+    features = model.encode(network_input(image, config.size))
+    references = [model.answer(features)] * len(config.references)
+    expected = model.decode(model.ask(features), references)
+
+    encoder = in_fp32(arrangement.encoder(model))
+    decoder = in_fp32(arrangement.decoder(model, config.size, Output.LOGITS))
+    state = list(decoder_inputs(config, torch.float32).values())[-2:]
+    *_, logits = decoder(*encoder(torch.from_numpy(image)[None]), *state)
+    span = expected.max() - expected.min()
+    assert (logits - expected).abs().max() < 1e-5 * span
+
+
+def test_a_model_that_does_not_fit_is_laid_out_plainly_and_says_why():
+    large = MRCFA(preset("vspw", "b0", size=(96, 160)))
+    last = [part for part in large.refinement.modules() if isinstance(part, torch.nn.GroupNorm)][-1]
+    torch.nn.init.constant_(last.weight, 100)
+    bare = MRCFA(preset("vspw", "b0", size=(96, 160), sar=False, maa=False))
+    for model, why in ((large, "affinities may reach 15"), (bare, "no norm bounds")):
+        arrangement, note = VARIANTS["fp32"].arranged(model)
+        assert arrangement is PLAIN
+        assert note.startswith("plain instead of ort_cpu: ")
+        assert why in note
+        assert VARIANTS["fp16"].arranged(model) == (PLAIN, "")
+
+
+def test_rounding_leaves_norms_in_fp32_and_everything_else_in_fp16():
+    model = MRCFA(preset("vspw", "b0", size=(96, 160)))
+    graph = in_fp16(PLAIN.encoder(model))
+    norms = [part for part in graph.modules() if isinstance(part, torch.nn.LayerNorm)]
+    assert {norm.weight.dtype for norm in norms} == {torch.float32}
+    inside = {id(weight) for norm in norms for weight in norm.parameters()}
+    others = {weight.dtype for weight in graph.parameters() if id(weight) not in inside}
+    assert others == {torch.float16}
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}

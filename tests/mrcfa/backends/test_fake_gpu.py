@@ -1,0 +1,47 @@
+"""The fake GPU against the real modules: whatever the code calls is there."""
+
+import ast
+import re
+from pathlib import Path
+
+import fake_gpu
+import pytest
+from fake_gpu import Driver
+
+import engines
+import mrcfa
+
+
+def sources():
+    files = [*Path(engines.__path__[0]).glob("*.py"), *Path(mrcfa.__path__[0]).rglob("*.py")]
+    return [path.read_text(encoding="utf-8") for path in files]
+
+
+def test_every_tensorrt_name_in_use_is_one_of_the_real_module():
+    trt = pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
+    used = {
+        node.attr
+        for source in sources()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("trt", "self._trt")
+    }
+    assert {"Builder", "OnnxParser", "Runtime", "get_plugin_registry"} <= used
+    assert used - set(dir(trt)) == set()
+    for double in (
+        fake_gpu.Runtime,
+        fake_gpu.ICudaEngine,
+        fake_gpu.IExecutionContext,
+        fake_gpu.IPluginRegistry,
+        fake_gpu.ILogger,
+    ):
+        ours = {"driver", "fail", "run"} if double is not fake_gpu.ILogger else set()
+        names = {name for name in vars(double) if not name.startswith("_")} - ours
+        assert names - set(dir(getattr(trt, double.__name__))) == set()
+
+
+def test_every_cuda_function_in_use_is_one_of_the_real_driver_and_of_the_double():
+    real = pytest.importorskip("cuda.bindings.driver", reason="not run: no cuda-python")
+    used = {name for source in sources() for name in re.findall(r'"(cu[A-Z]\w+)"', source)}
+    assert {"cuMemAlloc", "cuGraphLaunch", "cuCtxPushCurrent"} <= used
+    assert used - set(dir(real)) == set()
+    assert used - set(dir(Driver)) == set()

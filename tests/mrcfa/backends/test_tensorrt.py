@@ -1,0 +1,199 @@
+"""The TensorRT backend on a GPU made of host memory; its engines are the bundle's ONNX files."""
+
+import gc
+import threading
+
+import fake_gpu
+import numpy as np
+import pytest
+
+from mrcfa import Stream
+from mrcfa.backends import Options, Unfit, open_backend
+from mrcfa.bundle import Bundle
+from mrcfa.errors import MrcfaError
+
+
+def expected(path, frames, precision="fp16", reset_at=None):
+    stream = Stream(path, "onnxruntime:cpu", precision=precision, threads=1)
+    return segmented(stream, frames, reset_at)
+
+
+def segmented(stream, frames, reset_at=None):
+    masks = []
+    for number, frame in enumerate(frames):
+        if number == reset_at:
+            stream.reset()
+        masks.append(stream(frame))
+    return np.stack(masks)
+
+
+class OnGpu:
+    """A frame in the fake device's memory, which the default stream writes when waited for."""
+
+    def __init__(self, driver, image, **facts):
+        driver.contexts.append(driver.PRIMARY)
+        _, self.address = driver.cuMemAlloc(image.nbytes)
+        driver.contexts.pop()
+        fill = driver.view(self.address, image.nbytes)
+        driver.streams[driver.LEGACY].add(lambda: fill.__setitem__(slice(None), image.ravel()))
+        self.__cuda_array_interface__ = {
+            "version": 2,
+            "shape": image.shape,
+            "typestr": image.dtype.str,
+            "data": (self.address, False),
+            **facts,
+        }
+
+
+def read_back(driver, mask):
+    facts = mask.__cuda_array_interface__
+    (address, _), shape = facts["data"], facts["shape"]
+    return driver.view(address, int(np.prod(shape))).reshape(shape).copy()
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True], ids=["launched", "graphs"])
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_40_frames_with_a_reset_are_bit_identical_to_onnx_runtime(
+    precision, cuda_graphs, driver, built, clip
+):
+    path, frames = built(precision=precision), clip(40, 96, 160)
+    stream = Stream(path, "tensorrt", cuda_graphs=cuda_graphs)
+    np.testing.assert_array_equal(
+        segmented(stream, frames, reset_at=17), expected(path, frames, precision, reset_at=17)
+    )
+    assert driver.launches == (2 * 40 - 3 if cuda_graphs else 0)
+    assert len(driver.graphs) == (3 if cuda_graphs else 0)  # encoder, decoder in each turn
+
+
+def test_frames_and_masks_stay_on_the_gpu(driver, built, clip):
+    path, frames = built(), clip(6, 96, 160)
+    stream = Stream(path, "tensorrt", device_masks=True)
+    masks = [read_back(driver, stream(OnGpu(driver, frame))) for frame in frames]
+    np.testing.assert_array_equal(masks, expected(path, frames))
+
+
+def test_a_mask_on_the_gpu_is_a_uint8_array_of_the_frames_size(driver, built, clip):
+    mask = Stream(built(), "tensorrt", device_masks=True)(clip(1, 96, 160)[0])
+    facts = mask.__cuda_array_interface__
+    assert (facts["shape"], facts["typestr"], facts["strides"]) == ((96, 160), "|u1", None)
+    assert facts["data"] == (mask.ptr, False)
+
+
+def test_streams_in_threads_of_their_own_do_not_disturb_each_other(driver, built, clip):
+    path = built()
+    clips = [clip(12, 96, 160, seed=seed) for seed in range(3)]
+    masks = [np.empty(0)] * len(clips)
+    streams = [Stream(path, "tensorrt") for _ in clips]
+
+    def work(number):
+        masks[number] = segmented(streams[number], clips[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(clips))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for frames, found in zip(clips, masks, strict=True):
+        np.testing.assert_array_equal(found, expected(path, frames))
+
+
+def test_a_lane_is_given_back_by_a_call_and_serves_the_next_stream(driver, built, clip):
+    path, frames = built(), clip(4, 96, 160)
+    backend = open_backend(Bundle.open(path), "tensorrt")
+    first = Stream(path, "tensorrt")
+    segmented(first, frames)
+    taken = driver.device_bytes()
+    first.close()
+    second = Stream(path, "tensorrt")
+    assert driver.device_bytes() == taken
+    np.testing.assert_array_equal(segmented(second, frames), expected(path, frames))
+    assert driver.device_bytes() == taken
+    assert backend.name == second.backend
+
+
+def test_a_timed_step_tells_copies_encoder_and_decoder_apart(driver, built, clip):
+    path, frames = built(), clip(3, 96, 160)
+    backend = open_backend(Bundle.open(path), "tensorrt")
+    state, masks = backend.start(), []
+    for frame in frames:
+        outputs, state, seconds = backend.timed_step(frame, state)
+        masks.append(outputs["mask"])
+        assert seconds == dict.fromkeys(("upload", "encoder", "decoder", "download"), 0.002)
+    np.testing.assert_array_equal(masks, expected(path, frames))
+
+
+def test_logits_come_out_as_the_graph_computes_them(driver, built, clip):
+    path, frames = built(output="logits"), clip(4, 96, 160)
+    backends = [
+        open_backend(Bundle.open(path), "tensorrt"),
+        open_backend(Bundle.open(path), "onnxruntime:cpu", Options("fp16", threads=1)),
+    ]
+    states = [backend.start() for backend in backends]
+    for frame in frames:
+        answers = []
+        for number, backend in enumerate(backends):
+            outputs, states[number] = backend.step(frame, states[number])
+            answers.append(outputs["logits"])
+        np.testing.assert_array_equal(*answers)
+
+
+def test_a_reset_takes_no_new_memory_and_the_last_stream_frees_all(driver, built, clip):
+    stream = Stream(built(), "tensorrt")
+    for frame in clip(6, 96, 160):
+        stream(frame)
+    before = driver.device_bytes()
+    stream.reset()
+    assert driver.device_bytes() == before > 0
+    stream.close()
+    gc.collect()
+    assert not driver.memory
+    assert not driver.graphs
+
+
+def test_it_works_in_the_context_that_is_current_and_from_threads_without_one(driver, built, clip):
+    path, frames = built(), clip(4, 96, 160)
+    driver.contexts.append(0xABC)  # as pycuda.autoinit does
+    stream = Stream(path, "tensorrt")
+    masks = []
+    thread = threading.Thread(target=lambda: masks.extend(segmented(stream, frames)))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(masks, expected(path, frames))
+    assert {context for _, _, context in driver.memory.values()} == {0xABC}
+    assert driver.contexts == [0xABC]
+
+
+def test_running_out_of_device_memory_is_one_sentence(driver, built, monkeypatch):
+    full = fake_gpu.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    monkeypatch.setattr(driver, "cuMemAlloc", lambda nbytes: (full, 0), raising=False)
+    with pytest.raises(MrcfaError, match="cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY"):
+        Stream(built(), "tensorrt")
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"shape": (96, 158, 3)}, r"uint8 of shape \(96, 160, 3\), not \|u1 of \(96, 158, 3\)"),
+        ({"typestr": "<f4"}, "not <f4"),
+        ({"strides": (512, 3, 1)}, "must be contiguous"),
+    ],
+)
+def test_frames_on_the_gpu_that_do_not_fit_are_refused(facts, reason, driver, built, clip):
+    stream = Stream(built(), "tensorrt")
+    with pytest.raises(MrcfaError, match=reason):
+        stream(OnGpu(driver, clip(1, 96, 160)[0], **facts))
+
+
+def test_other_backends_take_no_frames_on_the_gpu(driver, built, clip):
+    stream = Stream(built(), "onnxruntime:cpu")
+    with pytest.raises(MrcfaError, match="takes no frames on the GPU"):
+        stream(OnGpu(driver, clip(1, 96, 160)[0]))
+
+
+def test_masks_on_the_gpu_are_masks_of_the_bundles_size(driver, built, clip):
+    with pytest.raises(MrcfaError, match="answers with logits"):
+        Stream(built(output="logits"), "tensorrt", device_masks=True)
+    with pytest.raises(MrcfaError, match="export with --frame 64x64"):
+        Stream(built(), "tensorrt", device_masks=True)(clip(1, 64, 64)[0])
+    with pytest.raises(Unfit, match="onnxruntime has no option device_masks"):
+        Stream(built(), "onnxruntime", device_masks=True)

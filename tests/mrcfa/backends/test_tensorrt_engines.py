@@ -1,0 +1,108 @@
+"""Which of a bundle's engines runs, and what is told if none can."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+from fake_gpu import fake_tensorrt
+
+from mrcfa import Stream
+from mrcfa.backends import Unfit
+from mrcfa.bundle import Bundle
+from mrcfa.errors import MrcfaError
+from mrcfa.flavours import PLUGIN, PLUGIN_NAME
+
+
+def test_auto_prefers_an_engine_that_fits_and_falls_back_where_none_does(driver, built, clip):
+    path = built()
+    assert Stream(path).backend == "tensorrt (rtx fp16 sm75, Quadro RTX 6000)"
+    driver.sm = 86
+    assert Stream(path, precision="fp32").backend == "onnxruntime (CPU, fp32)"
+
+
+def test_an_engine_is_chosen_by_name_flavour_or_precision_and_fp16_comes_first(driver, built):
+    path = built()
+    opened = Bundle.open(path)
+    files = {
+        part: opened.file(graph.file).read_bytes()
+        for part, graph in opened.manifest.variants["fp32"].graphs.items()
+    }
+    opened.with_engine(
+        replace(
+            opened.manifest.engines[0],
+            precision="fp32",
+            variant="fp32",
+            encoder="encoder",
+            decoder="decoder",
+        ),
+        files,
+    )
+    assert "fp16" in Stream(path, "tensorrt").backend
+    assert "fp32" in Stream(path, "tensorrt", precision="fp32").backend
+    assert "fp32" in Stream(path, "tensorrt:rtx fp32 sm75").backend
+    assert "fp16" in Stream(path, "tensorrt:rtx").backend
+    with pytest.raises(Unfit, match="no engine tensorrt "):
+        Stream(path, "tensorrt:tensorrt")
+
+
+def test_engines_of_the_other_flavour_need_the_other_module(driver, built, monkeypatch):
+    path = built(flavour="tensorrt", tensorrt="10.3.0")
+    monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(driver, "tensorrt", "10.3.0"))
+    assert Stream(path, "tensorrt").backend == "tensorrt (tensorrt fp16 sm75, Quadro RTX 6000)"
+
+
+def test_another_gpu_is_named_with_the_one_that_the_engine_is_for(driver, built):
+    driver.device_name, driver.sm = "NVIDIA L4", 89
+    with pytest.raises(Unfit, match=r"built for sm_75 and NVIDIA L4 is sm_89; .* --sm 89"):
+        Stream(built(), "tensorrt")
+
+
+def test_another_version_is_named_with_the_one_that_built_the_engine(driver, built):
+    with pytest.raises(Unfit, match=r"TensorRT-RTX 1\.6\.0 and this machine has 1\.7\.1\.116"):
+        Stream(built(tensorrt="1.6.0"), "tensorrt")
+
+
+def test_a_version_compatible_engine_loads_within_its_major_version(driver, built):
+    assert Stream(built(tensorrt="1.6.0", version_compatible=True), "tensorrt").backend
+    with pytest.raises(Unfit, match=r"2\.0\.0 and this machine has"):
+        Stream(built(tensorrt="2.0.0", version_compatible=True), "tensorrt")
+
+
+def test_an_engine_with_a_plugin_wants_its_library(driver, built, tmp_path, monkeypatch):
+    path = built(plugin=PLUGIN_NAME)
+    with pytest.raises(Unfit, match=r"needs a plugin: the plugin mrcfa::SelectTokens 1 is not"):
+        Stream(path, "tensorrt")
+    with pytest.raises(Unfit, match=r"nowhere\.so does not exist"):
+        Stream(path, "tensorrt", plugin_library="nowhere.so")
+    monkeypatch.setenv("MRCFA_PLUGIN_LIBRARY", str(path / "manifest.json"))
+    with pytest.raises(Unfit, match=r"manifest\.json does not provide mrcfa::SelectTokens 1"):
+        Stream(path, "tensorrt")
+    sys.modules["tensorrt_rtx"].get_plugin_registry().creators.add(PLUGIN)
+    assert Stream(path, "tensorrt").backend
+
+
+def test_a_truncated_engine_is_refused_before_it_reaches_the_gpu(driver, built):
+    path = built()
+    with (path / "decoder.fp16.engine").open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(MrcfaError, match=r"decoder\.fp16\.engine is not the file"):
+        Stream(path, "tensorrt")
+
+
+def test_what_tensorrt_cannot_load_is_told_in_its_own_words(driver, built):
+    with pytest.raises(Unfit, match=r"cannot load .*engine, built with .*: Serialization: bad"):
+        Stream(built(content=b"no engine"), "tensorrt")
+
+
+def test_a_device_that_is_not_there_is_told(driver, built):
+    with pytest.raises(MrcfaError, match="there is no GPU 7; mrcfa doctor lists"):
+        Stream(built(), "tensorrt", device=7)
+
+
+def test_no_device_and_no_engine_are_told(driver, built, bundle):
+    driver.devices = 0
+    with pytest.raises(Unfit, match=r"no GPU can be used here: .* CUDA_ERROR_NO_DEVICE"):
+        Stream(built(), "tensorrt")
+    driver.devices = 1
+    with pytest.raises(Unfit, match="has no engine yet"):
+        Stream(bundle("b0"), "tensorrt")

@@ -1,0 +1,115 @@
+"""Files that are whole or not there."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mrcfa.errors import MrcfaError
+from mrcfa.files import (
+    cache_folder,
+    check_writable,
+    fingerprint,
+    natural_order,
+    replaced,
+    sha256,
+    write_whole,
+)
+
+
+def test_a_file_is_replaced_in_one_step_with_the_users_permissions(tmp_path):
+    path = tmp_path / "new" / "file"
+    write_whole(path, b"one")
+    write_whole(path, b"two")
+    assert path.read_bytes() == b"two"
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_work_that_fails_leaves_what_was_there(tmp_path, folder):
+    path = tmp_path / "place"
+    if not folder:
+        path.write_text("before")
+
+    def fail():
+        with replaced(path, folder=folder) as part:
+            (part / "x" if folder else part).write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [entry.name for entry in tmp_path.iterdir()] == ([] if folder else ["place"])
+    assert folder or path.read_text() == "before"
+
+
+def test_a_folder_in_use_is_replaced_only_if_that_is_meant(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "mine").touch()
+    with (
+        pytest.raises(MrcfaError, match="already there and not empty"),
+        replaced(path, folder=True),
+    ):
+        pytest.fail("was written")
+    with replaced(path, folder=True, over=True) as part:
+        (part / "new").touch()
+    assert [entry.name for entry in path.iterdir()] == ["new"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+def test_what_others_put_there_meanwhile_is_never_lost(tmp_path):
+    path = tmp_path / "folder"
+
+    def write():
+        with replaced(path, folder=True) as part:
+            (part / "mine").touch()
+            path.mkdir()
+            (path / "theirs").touch()
+
+    with pytest.raises(MrcfaError, match=r"cannot write .*folder: Directory not empty"):
+        write()
+    assert [entry.name for entry in path.iterdir()] == ["theirs"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+def test_the_current_folder_cannot_be_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MrcfaError, match="cannot be replaced as a whole"):
+        check_writable(Path(), folder=True)
+
+
+def test_frames_are_ordered_by_their_numbers():
+    names = ["10.jpg", "2.jpg", "1.jpg"]
+    assert sorted(map(Path, names), key=natural_order) == [Path(f"{n}.jpg") for n in (1, 2, 10)]
+
+
+def test_a_full_disk_is_a_sentence_that_names_the_place(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mrcfa.files.os.fsync", full)
+    with pytest.raises(MrcfaError, match=r"cannot write .*file: No space left on device"):
+        write_whole(tmp_path / "file", b"content")
+    assert not list(tmp_path.iterdir())
+
+
+def test_caches_lie_where_the_user_has_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder("peer", "b1") == tmp_path / "mrcfa" / "peer" / "b1"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "mrcfa"
+
+
+def test_fingerprints_differ_with_any_fact():
+    assert len({fingerprint("a", 1), fingerprint("a", 2), fingerprint("a", "1")}) == 3
+    assert fingerprint("a", 1) == fingerprint("a", 1)
+
+
+def test_the_hash_is_sha256(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    assert sha256(tmp_path / "file").startswith("ba7816bf8f01cfea")

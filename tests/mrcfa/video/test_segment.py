@@ -1,0 +1,194 @@
+"""The pipeline around a segmenter that is a formula: order, overlap, cuts, errors, Ctrl-C."""
+
+import os
+import signal
+import threading
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from mrcfa.errors import MrcfaError
+from mrcfa.video.overlay import Renderer, Style
+from mrcfa.video.segment import ahead, behind, segment
+from mrcfa.video.sources import Frame, Source
+
+MASKS = Renderer(Style.MASK, ("dark", "light"), np.zeros((2, 3), np.uint8))
+
+
+class Threshold:
+    """Class 1 where red is above 100. Remembers on which frame number each call was."""
+
+    classes = ("dark", "light")
+    palette = np.zeros((2, 3), np.uint8)
+
+    def __init__(self, seconds=0.0):
+        self.seconds = seconds
+        self.numbers = []
+
+    def __call__(self, frame):
+        time.sleep(self.seconds)
+        self.numbers.append(self.number)
+        self.number += 1
+        return (frame[..., 0] > 100).astype(np.uint8)
+
+    def reset(self):
+        self.number = 0
+
+
+class Pictures(Source):
+    def __init__(self, images, seconds=0.0):
+        super().__init__("the test", Fraction(15), None)
+        self.images, self.seconds = images, seconds
+
+    def __iter__(self):
+        for number, image in enumerate(self.images):
+            time.sleep(self.seconds)
+            yield Frame(str(number), image)
+
+
+def noise(frames, seed=0, size=(24, 32)):
+    return list(np.random.default_rng(seed).integers(0, 256, (frames, *size, 3), np.uint8))
+
+
+def run(source, segmenter, seconds=0.0, **options):
+    written = {}
+
+    def write(name, picture):
+        time.sleep(seconds)
+        written[name] = picture
+
+    return segment(source, segmenter, MASKS, write, **options), written
+
+
+def test_every_frame_is_segmented_once_and_in_order():
+    images, calls = noise(20), []
+    summary, written = run(Pictures(images), Threshold(), advance=lambda: calls.append(1))
+    assert list(written) == [str(number) for number in range(20)]
+    for number, image in enumerate(images):
+        np.testing.assert_array_equal(written[str(number)], image[..., 0] > 100)
+    assert (summary.frames, len(calls), summary.interrupted) == (20, 20, False)
+
+
+def test_decoding_and_encoding_happen_while_the_backend_works():
+    seconds = 0.02
+    summary, written = run(Pictures(noise(25), seconds), Threshold(seconds), seconds)
+    assert len(written) == 25
+    assert summary.backend_seconds >= 25 * seconds
+    assert summary.seconds < 2 * 25 * seconds  # in turns it would be three times
+
+
+def test_the_state_starts_anew_with_a_run():
+    segmenter = Threshold()
+    run(Pictures(noise(3)), segmenter)
+    run(Pictures(noise(2)), segmenter)
+    assert segmenter.numbers == [0, 1, 2, 0, 1]
+
+
+def scenes():
+    """Two scenes that pan, each a picture wider than the frame."""
+    random = np.random.default_rng(1)
+    dark = random.integers(0, 90, (48, 100, 3), np.uint8)
+    light = random.integers(120, 256, (48, 100, 3), np.uint8)
+    return [wide[:, 2 * t : 2 * t + 64].copy() for wide in (dark, light) for t in range(5)]
+
+
+@pytest.mark.parametrize(("asked", "numbers"), [(True, [*range(5)] * 2), (False, [*range(10)])])
+def test_a_scene_cut_resets_the_state_if_asked_to(asked, numbers):
+    segmenter = Threshold()
+    summary, _ = run(Pictures(scenes()), segmenter, reset_on_cut=asked)
+    assert segmenter.numbers == numbers
+    assert summary.cuts == (1 if asked else 0)
+
+
+def test_a_change_of_light_is_no_scene_cut():
+    images = [np.full((48, 64, 3), 60 + 2 * t, np.uint8) for t in range(10)]
+    assert run(Pictures(images), Threshold(), reset_on_cut=True)[0].cuts == 0
+
+
+def test_a_source_without_frames_is_an_error():
+    with pytest.raises(MrcfaError, match="the test has no frames in the part asked for"):
+        run(Pictures([]), Threshold())
+
+
+@pytest.mark.parametrize("broken", ["source", "segmenter", "sink"])
+def test_an_error_in_any_thread_ends_the_run_with_it(broken):
+    class BrokenSource(Pictures):
+        def __iter__(self):
+            yield from super().__iter__()
+            raise MrcfaError("broken")
+
+    def fail(*_):
+        raise MrcfaError("broken")
+
+    source = BrokenSource(noise(9)) if broken == "source" else Pictures(noise(9))
+    segmenter = Threshold()
+    if broken == "segmenter":
+        segmenter.reset = fail
+    with pytest.raises(MrcfaError, match="broken"):
+        segment(source, segmenter, MASKS, fail if broken == "sink" else lambda *_: None)
+
+
+def test_ctrl_c_ends_the_source_and_finishes_what_was_begun():
+    def endless():
+        while True:
+            yield noise(1)[0]
+
+    calls = iter(range(99))
+
+    def press():
+        if next(calls) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    summary, written = run(Pictures(endless()), Threshold(), advance=press)
+    assert summary.interrupted
+    assert len(written) == summary.frames >= 6
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_ends_a_source_that_is_silent():
+    def silent():
+        yield noise(1)[0]
+        time.sleep(60)
+
+    def press():
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    began = time.perf_counter()
+    assert run(Pictures(silent()), Threshold(), advance=press)[0].frames == 1
+    assert time.perf_counter() - began < 10
+
+
+def test_a_run_outside_the_main_thread_works():
+    frames = []
+    thread = threading.Thread(
+        target=lambda: frames.append(run(Pictures(noise(3)), Threshold())[0].frames)
+    )
+    thread.start()
+    thread.join()
+    assert frames == [3]
+
+
+def test_reading_ahead_stops_at_its_depth():
+    produced = []
+
+    def numbers():
+        for number in range(100):
+            produced.append(number)
+            yield number
+
+    items = ahead(numbers(), depth=3)
+    assert next(items) == 0
+    time.sleep(0.2)
+    assert len(produced) <= 5  # one taken, three waiting, one that waits for its place
+    items.close()
+
+
+def test_work_left_behind_is_done_when_the_block_ends():
+    done = []
+    with behind(done.append) as put:
+        for number in range(10):
+            put(number)
+    assert done == list(range(10))

@@ -1,0 +1,192 @@
+"""What is written, read back by other means; and what is left when writing goes wrong."""
+
+import sys
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from mrcfa.errors import MrcfaError
+from mrcfa.video.sinks import open_sink
+
+CLASSES = ("road", "car", "sky")
+PALETTE = np.array([(128, 64, 128), (0, 0, 142), (70, 130, 180)], np.uint8)
+
+
+def sink(place, rate=Fraction(15)):
+    return open_sink(str(place), CLASSES, PALETTE, rate)
+
+
+def colours(height=96, width=160):
+    picture = np.zeros((height, width, 3), np.uint8)
+    picture[: height // 2] = (230, 30, 60)
+    picture[height // 2 :] = (20, 120, 200)
+    return picture
+
+
+def masks(frames=3, height=96, width=160):
+    return np.random.default_rng(0).integers(0, 256, (frames, height, width), np.uint8)
+
+
+def decoded(path, pixel_format="rgb24"):
+    with av.open(str(path)) as file:
+        return [frame.to_ndarray(format=pixel_format) for frame in file.decode(video=0)]
+
+
+@pytest.mark.parametrize("frames", [1, 20])
+def test_a_video_is_h264_in_mp4_of_the_given_rate_and_size(tmp_path, frames):
+    with sink(tmp_path / "a.mp4", Fraction(30000, 1001)) as write:
+        for _ in range(frames):
+            write("", colours())
+    with av.open(str(tmp_path / "a.mp4")) as file:
+        stream = file.streams.video[0]
+        assert file.format.name.startswith("mov,mp4")
+        assert (stream.codec_context.name, stream.codec_context.pix_fmt) == ("h264", "yuv420p")
+        assert (stream.width, stream.height) == (160, 96)
+        assert (stream.frames, stream.average_rate) == (frames, Fraction(30000, 1001))
+    assert len(decoded(tmp_path / "a.mp4")) == frames
+
+
+def test_a_video_shows_the_colours_it_was_given(tmp_path):
+    with sink(tmp_path / "a.mp4") as write:
+        write("", colours())
+    shown = decoded(tmp_path / "a.mp4")[0].astype(int)
+    assert np.abs(shown - colours())[:40].max() < 6
+    assert np.abs(shown - colours())[56:].max() < 6
+
+
+def test_an_odd_side_gets_one_more_pixel_in_a_video(tmp_path):
+    with sink(tmp_path / "a.mp4") as write:
+        write("", colours(97, 161))
+    assert decoded(tmp_path / "a.mp4")[0].shape == (98, 162, 3)
+
+
+def test_pictures_of_other_sizes_are_fitted_into_the_video(tmp_path):
+    with sink(tmp_path / "a.mp4") as write:
+        write("", colours())
+        write("", np.full((160, 96, 3), 255, np.uint8))
+    tall = decoded(tmp_path / "a.mp4")[1]
+    assert tall.shape == (96, 160, 3)
+    assert tall[:, 60:100].min() > 240
+    assert tall[:, :45].max() < 15
+
+
+def test_a_video_of_masks_is_exact(tmp_path):
+    with sink(tmp_path / "a.mp4") as write:
+        for mask in masks():
+            write("", mask)
+    np.testing.assert_array_equal(decoded(tmp_path / "a.mp4", "gray"), masks())
+
+
+def test_a_folder_holds_indexed_pngs_in_the_colours_of_the_palette(tmp_path):
+    mask = masks()[0] % 3
+    with sink(tmp_path / "masks") as write:
+        write("frame7", mask)
+    assert [path.name for path in (tmp_path / "masks").iterdir()] == ["frame7.png"]
+    with Image.open(tmp_path / "masks" / "frame7.png") as image:
+        assert image.mode == "P"
+        np.testing.assert_array_equal(np.asarray(image), mask)
+        np.testing.assert_array_equal(np.asarray(image.convert("RGB")), PALETTE[mask])
+
+
+def test_a_folder_takes_coloured_pictures_of_any_size(tmp_path):
+    with sink(tmp_path / "out") as write:
+        write("a", colours())
+        write("b", colours(33, 47))
+    with Image.open(tmp_path / "out" / "b.png") as image:
+        np.testing.assert_array_equal(np.asarray(image), colours(33, 47))
+
+
+def test_an_npz_holds_every_mask_under_its_name_and_the_classes(tmp_path):
+    with sink(tmp_path / "a.npz") as write:
+        write("000000", masks()[0])
+        write("000001", masks()[1, :33, :47])
+    with np.load(tmp_path / "a.npz") as saved:
+        assert saved.files == ["000000", "000001", "classes", "palette"]
+        np.testing.assert_array_equal(saved["000001"], masks()[1, :33, :47])
+        assert tuple(saved["classes"]) == CLASSES
+        np.testing.assert_array_equal(saved["palette"], PALETTE)
+
+
+def test_standard_output_gets_bare_pixels(capfdbinary):
+    with sink("-") as write:
+        for mask in masks():
+            write("", mask)
+    assert capfdbinary.readouterr().out == masks().tobytes()
+
+
+def test_a_reader_that_goes_away_ends_the_writing(monkeypatch):
+    class Closed:
+        def write(self, data):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=Closed(), fileno=_no_number))
+    with pytest.raises(MrcfaError, match="nobody reads - any more"), sink("-") as write:
+        write("", masks()[0])
+
+
+def _no_number():
+    raise OSError
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.npz"])
+def test_a_run_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, name):
+    (tmp_path / name).write_text("old")
+
+    def fail():
+        with sink(tmp_path / name) as write:
+            write("0", masks()[0])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.npz", "masks"])
+def test_the_final_name_appears_only_when_all_is_written(tmp_path, name):
+    with sink(tmp_path / name) as write:
+        write("0", masks()[0])
+        assert not (tmp_path / name).exists()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_failed_run_leaves_no_folder(tmp_path):
+    def fail():
+        with sink(tmp_path / "masks") as write:
+            write("0", masks()[0])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_folder_with_files_is_left_alone(tmp_path):
+    (tmp_path / "photo.png").write_text("mine")
+    with pytest.raises(MrcfaError, match="already there and not empty; name a new folder"):
+        sink(tmp_path).__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.npz", "masks"])
+def test_an_output_that_cannot_be_written_is_told(tmp_path, name):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(MrcfaError, match=rf"cannot write .*{name}: "):
+        sink(tmp_path / "file" / name).__enter__()
+
+
+def test_an_existing_folder_is_no_file_name(tmp_path):
+    (tmp_path / "a.mp4").mkdir()
+    with pytest.raises(MrcfaError, match="is a folder; name a file"):
+        sink(tmp_path / "a.mp4").__enter__()
+
+
+def test_other_formats_are_refused_by_name():
+    with pytest.raises(MrcfaError, match=r"a\.avi cannot be written; use a name\.mp4"):
+        sink(Path("a.avi")).__enter__()

@@ -1,0 +1,322 @@
+"""Every kind of input, and every way in which it can be odd, damaged or missing."""
+
+import io
+import sys
+import threading
+from fractions import Fraction
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from mrcfa.errors import MrcfaError
+from mrcfa.video.sinks import open_sink
+from mrcfa.video.sources import Span, open_source, read_image
+
+
+def pictures(frames=30, height=96, width=160):
+    """Frames that can be told apart after compression: frame t has brightness 4·t."""
+    return [np.full((height, width, 3), 4 * t, np.uint8) for t in range(frames)]
+
+
+def write_mp4(path, frames, rate=Fraction(15)):
+    with open_sink(str(path), (), np.zeros((0, 3), np.uint8), rate) as write:
+        for frame in frames:
+            write("", frame)
+    return path
+
+
+def write_with_av(path, frames, codec, pixel_format, rotation=0):
+    height, width = frames[0].shape[:2]
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream(codec, rate=15)
+        stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
+        if rotation:
+            stream.set_display_rotation(rotation)
+        for frame in frames:
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        file.mux(stream.encode(None))
+    return path
+
+
+def numbers(source):
+    """Which of `pictures` the source gave."""
+    return [round(frame.image.mean() / 4) for frame in source]
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    return write_mp4(tmp_path_factory.mktemp("video") / "street.mp4", pictures())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for t, picture in enumerate(pictures(12)):
+        Image.fromarray(picture).save(tmp_path / f"frame{t}.png")
+    (tmp_path / "notes.txt").write_text("no image")
+    return tmp_path
+
+
+def test_a_video_gives_all_its_frames_in_order(video):
+    source = open_source(str(video))
+    assert (source.rate, source.total) == (15, 30)
+    frames = list(source)
+    assert [frame.name for frame in frames[:2]] == ["000000", "000001"]
+    assert frames[0].image.shape == (96, 160, 3)
+    assert [round(frame.image.mean() / 4) for frame in frames] == list(range(30))
+    assert source.complaint is None
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        (Span(start=1), range(15, 30)),
+        (Span(start=0.5, end=1), range(8, 15)),
+        (Span(stride=7), range(0, 30, 7)),
+        (Span(start=1, end=1.8, stride=4), range(15, 27, 4)),
+    ],
+)
+def test_a_part_of_a_video_is_given_by_seconds_and_stride(video, span, expected):
+    source = open_source(str(video), span)
+    assert numbers(source) == list(expected)
+    assert source.total == len(expected)
+    assert source.rate == Fraction(15, span.stride)
+    assert source.complaint is None
+
+
+@pytest.mark.parametrize("span", [Span(start=0.3, stride=2), Span(end=0.4)])
+def test_the_same_part_of_a_folder_has_the_same_frames(folder, video, span):
+    images = numbers(open_source(str(folder), span, rate=Fraction(15)))
+    assert images == [number for number in numbers(open_source(str(video), span)) if number < 12]
+
+
+def test_a_stretch_of_time_ends_after_it_starts():
+    with pytest.raises(MrcfaError, match="--start 3 --end 2 is no stretch of time"):
+        Span(start=3, end=2)
+
+
+def test_a_video_of_one_frame_is_a_video(tmp_path):
+    source = open_source(str(write_mp4(tmp_path / "one.mp4", pictures(1))))
+    assert (numbers(source), source.total, source.complaint) == ([0], 1, None)
+
+
+def test_an_odd_width_is_kept(tmp_path):
+    path = write_with_av(tmp_path / "odd.mkv", pictures(3, width=161), "ffv1", "bgr0")
+    assert [frame.image.shape for frame in open_source(str(path))] == [(96, 161, 3)] * 3
+
+
+def test_a_portrait_video_is_upright_and_contiguous(tmp_path):
+    lying = np.zeros((96, 160, 3), np.uint8)
+    lying[:, 120:] = 255  # the right edge is up when turned counterclockwise
+    path = write_with_av(tmp_path / "phone.mp4", [lying] * 2, "libx264", "yuv420p", rotation=90)
+    for frame in open_source(str(path)):
+        assert frame.image.shape == (160, 96, 3)
+        assert frame.image[:30].min() > 240
+        assert frame.image[50:].max() < 15
+        assert frame.image.flags.c_contiguous
+
+
+@pytest.mark.parametrize("start", [0, 0.5])
+def test_a_truncated_video_gives_what_decodes_and_says_how_much_is_lost(tmp_path, start):
+    random = np.random.default_rng(0)
+    noise = [random.integers(0, 255, (96, 160, 3), np.uint8) for _ in range(30)]
+    path = write_mp4(tmp_path / "cut.mp4", noise)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 6 // 10])
+    source = open_source(str(path), Span(start=start))
+    frames = len(list(source))
+    due = 30 if start == 0 else 22
+    assert 0 < frames < due
+    assert source.complaint == (
+        f"{due - frames} of {due} frames of {path} were lost: it is damaged"
+    )
+
+
+def test_a_video_cut_off_before_its_first_frame_has_lost_all(tmp_path):
+    path = write_mp4(tmp_path / "cut.mp4", pictures())
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.index(b"mdat") + 20])
+    source = open_source(str(path))
+    assert list(source) == []
+    assert source.complaint == f"30 of 30 frames of {path} were lost: it is damaged"
+
+
+def test_a_trimmed_video_has_lost_nothing(tmp_path):
+    """Cutting without encoding leaves frames in the file that are not meant to be shown."""
+    path = tmp_path / "trimmed.mp4"
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("libx264", rate=15)
+        stream.width, stream.height, stream.pix_fmt = 160, 96, "yuv420p"
+        packets = []
+        for picture in pictures():
+            packets += stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24"))
+        for packet in packets + stream.encode(None):
+            packet.pts, packet.dts = packet.pts - 10, packet.dts - 10
+            file.mux(packet)
+    source = open_source(str(path))
+    assert numbers(source) == list(range(10, 30))
+    assert source.complaint is None
+
+
+@pytest.fixture
+def served(video):
+    """The video under a URL whose server hangs up after the share of it in the path."""
+    data = video.read_bytes()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data[: int(len(data) * float(self.path[1:]))])
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_url_is_read_like_a_file(served):
+    source = open_source(f"{served}/1")
+    assert numbers(source) == list(range(30))
+    assert source.complaint is None
+
+
+def test_a_stream_that_breaks_off_gives_what_came_and_says_so(served):
+    source = open_source(f"{served}/0.9")
+    frames = numbers(source)
+    assert frames == list(range(30))[: len(frames)]
+    assert 0 < len(frames) < 30
+    assert source.complaint.startswith(f"{30 - len(frames)} of 30 frames of {served}")
+
+
+def test_a_video_whose_index_is_missing_cannot_be_opened(tmp_path):
+    (tmp_path / "junk.mp4").write_bytes(b"no video" * 100)
+    with pytest.raises(MrcfaError, match=r"junk\.mp4 cannot be opened: Invalid data"):
+        open_source(str(tmp_path / "junk.mp4"))
+
+
+def test_an_unknown_codec_is_named_as_the_reason(tmp_path):
+    path = write_mp4(tmp_path / "strange.mp4", pictures(2))
+    path.write_bytes(path.read_bytes().replace(b"avc1", b"zzzz"))
+    with pytest.raises(MrcfaError, match="has a codec unknown to FFmpeg"):
+        open_source(str(path))
+
+
+def test_sound_alone_is_no_video(tmp_path):
+    path = tmp_path / "sound.wav"
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("pcm_s16le", rate=8000, layout="mono")
+        sound = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), layout="mono")
+        sound.sample_rate = 8000
+        file.mux(stream.encode(sound))
+    with pytest.raises(MrcfaError, match="holds no pictures"):
+        open_source(str(path))
+
+
+def test_a_folder_gives_its_images_in_natural_order_under_their_names(folder):
+    source = open_source(str(folder))
+    assert (source.rate, source.total) == (25, 12)
+    frames = list(source)
+    assert [frame.name for frame in frames] == [f"frame{t}" for t in range(12)]
+    assert [round(frame.image.mean() / 4) for frame in frames] == list(range(12))
+
+
+def test_a_glob_takes_the_images_that_match(folder):
+    assert numbers(open_source(str(folder / "frame1*"))) == [1, 10, 11]
+
+
+def test_a_single_image_is_a_source_of_one_frame(folder):
+    assert [frame.name for frame in open_source(str(folder / "frame3.png"))] == ["frame3"]
+
+
+def test_images_that_share_a_stem_are_numbered(tmp_path):
+    for suffix in ("png", "jpg"):
+        Image.fromarray(pictures(1)[0]).save(tmp_path / f"a.{suffix}")
+    assert [frame.name for frame in open_source(str(tmp_path))] == ["000000", "000001"]
+
+
+def test_images_of_mixed_sizes_keep_theirs(tmp_path):
+    for t, size in enumerate([(96, 160), (160, 96), (33, 47)]):
+        Image.fromarray(np.zeros((*size, 3), np.uint8)).save(tmp_path / f"{t}.png")
+    shapes = [frame.image.shape[:2] for frame in open_source(str(tmp_path))]
+    assert shapes == [(96, 160), (160, 96), (33, 47)]
+
+
+@pytest.mark.parametrize(
+    ("picture", "expected"),
+    [
+        (Image.new("L", (8, 6), 200), 200),
+        (Image.new("LA", (8, 6), (200, 0)), 200),
+        (Image.new("RGBA", (8, 6), (200, 200, 200, 10)), 200),
+        (Image.fromarray(np.full((6, 8), 200 << 8, np.uint16)), 200),
+        (Image.new("1", (8, 6), 1), 255),
+    ],
+    ids=["grey", "grey and alpha", "alpha", "16 bits", "1 bit"],
+)
+def test_images_of_every_mode_become_rgb(tmp_path, picture, expected):
+    picture.save(tmp_path / "a.png")
+    image = read_image(tmp_path / "a.png")
+    assert image.shape == (6, 8, 3)
+    assert image.dtype == np.uint8
+    assert (image == expected).all()
+
+
+def test_a_photo_is_turned_as_its_camera_was_held(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # Orientation: the camera was turned by 90 degrees
+    Image.new("RGB", (8, 6)).save(tmp_path / "a.jpg", exif=exif)
+    assert read_image(tmp_path / "a.jpg").shape == (8, 6, 3)
+
+
+def test_images_that_cannot_be_read_are_left_out_and_named(folder):
+    (folder / "frame5.png").write_bytes(b"no image")
+    source = open_source(str(folder))
+    assert len(list(source)) == 11
+    assert source.complaint == (f"1 of 12 frames of {folder} were lost: frame5.png cannot be read")
+
+
+def test_raw_frames_come_from_standard_input(monkeypatch):
+    data = b"".join(picture.tobytes() for picture in pictures(5, 4, 6))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data + b"rest")))
+    source = open_source("-", Span(start=0.04, stride=2), raw=(6, 4))
+    frames = list(source)
+    assert [frame.image.shape for frame in frames] == [(4, 6, 3)] * 2
+    assert [int(frame.image.max()) // 4 for frame in frames] == [1, 3]
+    assert source.complaint == "the last frame on standard input was lost: 4 of 72 bytes came"
+
+
+@pytest.mark.parametrize(
+    ("place", "raw", "message"),
+    [
+        ("nowhere.mp4", None, "there is no nowhere.mp4"),
+        ("nowhere/*.png", None, r"nowhere/\*\.png has no images"),
+        ("-", None, "add --raw WIDTHxHEIGHT"),
+        ("tests", (4, 6), "read tests without it"),
+        ("97", None, "camera 97 cannot be opened: .*; see that it is plugged in"),
+        ("rtsp://127.0.0.1:9/gone", None, "gone cannot be opened: .*; see that it is on"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_a_sentence(place, raw, message):
+    with pytest.raises(MrcfaError, match=message):
+        open_source(place, raw=raw)
+
+
+def test_a_folder_without_images_says_what_is_read(tmp_path):
+    with pytest.raises(MrcfaError, match=r"has no images; \.bmp, \.jpeg, \.jpg"):
+        open_source(str(tmp_path))
+
+
+@pytest.mark.parametrize(("package", "place"), [("av", "a.mp4"), ("PIL", "a.png")])
+def test_a_missing_package_is_told_with_its_install_command(tmp_path, monkeypatch, package, place):
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / place).touch()
+    with pytest.raises(MrcfaError, match=rf"{package} is not installed.*mrcfa\[video\]"):
+        list(open_source(str(tmp_path / place)))
