@@ -53,18 +53,41 @@ Bundle::Bundle(fs::path path, Manifest manifest)
   for (const auto& [name, entry] : manifest_.files) {
     (void)inside(name);
   }
+  if (manifest_.streams != 1) {
+    throw Error(path_.string() + " was exported for " + std::to_string(manifest_.streams) +
+                " streams, and this mrcfa runs one; update mrcfa");
+  }
 }
 
-const Graphs& Bundle::graphs(const std::string& precision) const {
-  std::vector<std::string> known;
-  for (const Graphs& graphs : manifest_.graphs) {
-    if (graphs.precision == precision) {
-      return graphs;
+const Variant* Bundle::find_variant(const std::string& precision, Device device) const {
+  const auto rank = [device](const Variant& variant) {
+    return std::pair(variant.device != device,
+                     variant.precision != (device == Device::cpu ? "fp32" : "fp16"));
+  };
+  const Variant* best = nullptr;  // of equals the first by name
+  for (const Variant& variant : manifest_.variants) {
+    const bool runs = device == Device::cpu || variant.device == Device::gpu;
+    if (runs && (precision.empty() || precision == variant.precision) &&
+        (best == nullptr || rank(variant) < rank(*best))) {
+      best = &variant;
     }
-    known.push_back(graphs.precision);
   }
-  throw Error(path_.string() + " has no " + precision + " graphs, only " + listed(known) +
-              "; export it with --precision " + precision);
+  return best;
+}
+
+const Variant& Bundle::variant(const std::string& precision, Device device) const {
+  if (const Variant* found = find_variant(precision, device); found != nullptr) {
+    return *found;
+  }
+  std::vector<std::string> names;
+  for (const Variant& variant : manifest_.variants) {
+    names.push_back(variant.name);
+  }
+  const bool gpu = device == Device::gpu;
+  const std::string wanted = precision.empty() ? "fp16" : precision;
+  throw Unfit(path_.string() + " has no " + (precision.empty() ? "" : precision + " ") +
+              "graphs for " + (gpu ? "a GPU" : "a CPU") + ", only " + listed(names) +
+              "; export it with --variants " + (gpu && wanted == "fp32" ? "fp32-gpu" : wanted));
 }
 
 std::string Bundle::read(const std::string& name) const {

@@ -8,16 +8,27 @@
 
 namespace mrcfa {
 
+/// A backend that cannot run this bundle on this machine; `auto` goes on to the next one.
+class Unfit : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A bundle on disk. Opening reads the manifest alone; `read` checks each file when asked.
 class Bundle {
  public:
   static Bundle open(std::filesystem::path path);
-  /// Checks that no file of the manifest lies elsewhere.
+  /// Checks that no file of the manifest lies elsewhere, and that the bundle is for one stream.
   Bundle(std::filesystem::path path, Manifest manifest);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
-  [[nodiscard]] const Graphs& graphs(const std::string& precision) const;
+
+  /// What runs best on such a device, of that precision unless it is empty; null if nothing does. A
+  /// CPU also runs what was laid out for GPUs, but no GPU runs what was laid out for CPUs.
+  [[nodiscard]] const Variant* find_variant(const std::string& precision, Device device) const;
+  /// The same, but Unfit if nothing does.
+  [[nodiscard]] const Variant& variant(const std::string& precision, Device device) const;
 
   /// The content of one of the bundle's files, once its size and hash are as the manifest says.
   /// What was checked is what is returned, so a file that changes meanwhile cannot slip through.

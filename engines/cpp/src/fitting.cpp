@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "runner.hpp"
 #include "sentence.hpp"
 
 namespace mrcfa {
@@ -33,20 +32,20 @@ bool same_version(const Engine& engine, const std::string& here) {
 /// Why the engine cannot run here, with both sides named; empty if it can.
 std::string misfit(const Engine& engine, const Gpu& gpu, const Library& library,
                    const std::filesystem::path& path) {
-  const std::string which = "the engine " + name_of(engine);
+  const std::string subject = "the engine " + name_of(engine);
   const auto& targets = engine.compute_capabilities;
   const std::string build = "mrcfa build " + path.string();
   if (std::find(targets.begin(), targets.end(), gpu.capability) == targets.end()) {
     const std::string capability = std::to_string(gpu.capability);
-    return which + " was built for " + joined(targets, "sm_", ", ") + " and " + gpu.name +
+    return subject + " was built for " + joined(targets, "sm_", ", ") + " and " + gpu.name +
            " is sm_" + capability + "; build one for it with: " + build + " --sm " + capability;
   }
   if (engine.flavour != library.flavour) {
-    return which + " needs " + product_of(engine.flavour) + " and this build of mrcfa has " +
+    return subject + " needs " + product_of(engine.flavour) + " and this build of mrcfa has " +
            library.product() + "; configure it with -DMRCFA_TENSORRT=" + engine.flavour;
   }
   if (!same_version(engine, library.version)) {
-    return which + " was built with " + library.product() + " " + engine.tensorrt +
+    return subject + " was built with " + library.product() + " " + engine.tensorrt +
            " and this machine has " + library.version + "; build it again with: " + build +
            ", or install " + engine.tensorrt;
   }
@@ -64,14 +63,14 @@ std::string name_of(const Engine& engine) {
          joined(engine.compute_capabilities, "sm", "+");
 }
 
-const Engine& fitting_engine(const Bundle& bundle, const std::string& variant,
+const Engine& fitting_engine(const Bundle& bundle, const std::string& which,
                              const std::string& precision, const Gpu& gpu, const Library& library) {
   const std::vector<Engine>& all = bundle.manifest().engines;
   std::vector<const Engine*> candidates;
   for (const bool fp16 : {true, false}) {
     for (auto engine = all.rbegin(); engine != all.rend(); ++engine) {
       if ((engine->precision == "fp16") == fp16 &&
-          (variant.empty() || variant == name_of(*engine) || variant == engine->flavour) &&
+          (which.empty() || which == name_of(*engine) || which == engine->flavour) &&
           (precision.empty() || precision == engine->precision)) {
         candidates.push_back(&*engine);
       }
@@ -80,8 +79,7 @@ const Engine& fitting_engine(const Bundle& bundle, const std::string& variant,
   if (candidates.empty()) {
     std::vector<std::string> names;
     std::transform(all.begin(), all.end(), std::back_inserter(names), name_of);
-    const std::string wanted =
-        variant + (variant.empty() || precision.empty() ? "" : " ") + precision;
+    const std::string wanted = which + (which.empty() || precision.empty() ? "" : " ") + precision;
     throw Unfit(bundle.path().string() + " has no engine " + (wanted.empty() ? "yet" : wanted) +
                 " (it has " + (names.empty() ? "none" : listed(names)) +
                 "); build one with: mrcfa build " + bundle.path().string());

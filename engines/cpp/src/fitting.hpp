@@ -24,8 +24,8 @@ struct Library {
 /// `tensorrt fp16 sm75+sm86`, as `mrcfa inspect` shows it.
 std::string name_of(const Engine& engine);
 
-/// The newest engine that this machine can load, FP16 first; `variant` is its name or flavour.
-const Engine& fitting_engine(const Bundle& bundle, const std::string& variant,
+/// The newest engine that this machine can load, FP16 first; `which` is its name or flavour.
+const Engine& fitting_engine(const Bundle& bundle, const std::string& which,
                              const std::string& precision, const Gpu& gpu, const Library& library);
 
 }  // namespace mrcfa

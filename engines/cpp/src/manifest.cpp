@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 // manifest.
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kFormat = 1;
+constexpr std::uint64_t kFormat = 2;
 constexpr int kLongestSide = 1 << 16;
 constexpr std::int64_t kMostElements = std::numeric_limits<std::int32_t>::max();
 
@@ -45,9 +45,12 @@ std::string text(const Json& object, const std::string& key) {
   return value.get<std::string>();
 }
 
-/// Everything countable in a manifest is at least `low` ≥ 0, and Json calls such numbers unsigned.
 std::int64_t integer(const Json& value, const std::string& what, std::int64_t low,
                      std::int64_t high) {
+  if (!value.is_number_integer()) {
+    throw Damage(what + " is no integer");
+  }
+  // Json calls every number from 0 unsigned, and all bounds are at least 0.
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() < static_cast<std::uint64_t>(low) ||
       value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) {
     throw Damage(what + " is no integer from " + std::to_string(low) + " to " +
@@ -75,7 +78,7 @@ const Json& object(const Json& parent, const std::string& key) {
 Size size(const Json& parent, const std::string& key) {
   const Json& value = array(parent, key);
   if (value.size() != 2) {
-    throw Damage(key + " is no pair of height and width");
+    throw Damage(key + " is no list of 2");
   }
   return {static_cast<int>(integer(value[0], key, 1, kLongestSide)),
           static_cast<int>(integer(value[1], key, 1, kLongestSide))};
@@ -113,18 +116,25 @@ std::vector<TensorSpec> tensors(const Json& graph, const std::string& key) {
   return specs;
 }
 
-Graph graph(const Json& graphs, const std::string& part) {
-  const Json& value = object(graphs, part);
-  Graph made{text(value, "file"), {}, tensors(value, "inputs"), tensors(value, "outputs")};
-  if (value.contains("cpu") && !value["cpu"].is_null()) {
-    made.cpu = text(value, "cpu");
+Graph graph(const Json& variant, const std::string& part) {
+  const Json& value = object(variant, part);
+  return {text(value, "file"), tensors(value, "inputs"), tensors(value, "outputs")};
+}
+
+Device device(const Json& variant) {
+  const Json& name = field(variant, "device");
+  if (name != "cpu" && name != "gpu") {
+    throw Damage("device is neither cpu nor gpu");
   }
-  return made;
+  return name == "cpu" ? Device::cpu : Device::gpu;
 }
 
 Colour colour(const Json& value) {
-  if (!value.is_array() || value.size() != 3) {
-    throw Damage("palette holds a colour that is no list of three");
+  if (!value.is_array()) {
+    throw Damage("palette is no list");
+  }
+  if (value.size() != 3) {
+    throw Damage("palette is no list of 3");
   }
   const auto channel = [&value](std::size_t i) {
     return static_cast<std::uint8_t>(integer(value[i], "palette", 0, 255));
@@ -132,13 +142,10 @@ Colour colour(const Json& value) {
   return {channel(0), channel(1), channel(2)};
 }
 
-/// As Python shows it.
+/// What is no number from 0, as Python shows it.
 std::string shown(const Json& value) {
   if (value.is_string()) {
     return in_quotes(value.get<std::string>());
-  }
-  if (value.is_number_unsigned()) {
-    return std::to_string(value.get<std::uint64_t>());
   }
   if (value.is_number_integer()) {
     return std::to_string(value.get<std::int64_t>());
@@ -148,20 +155,25 @@ std::string shown(const Json& value) {
 
 void check_format(const Json& content, const fs::path& path) {
   const Json& version = field(content, "format");
-  const bool countable = version.is_number_unsigned();
-  if (countable && version.get<std::uint64_t>() == kFormat) {
-    return;
-  }
-  if (countable && version.get<std::uint64_t>() > kFormat) {
+  if (!version.is_number_unsigned()) {
     throw Error(path.string() + " has format " + shown(version) +
-                ", newer than this mrcfa reads (" + std::to_string(kFormat) + "); update mrcfa");
+                ", which this mrcfa does not read; export it again");
   }
-  throw Error(path.string() + " has format " + shown(version) +
-              ", which this mrcfa does not read; export it anew");
+  const auto number = version.get<std::uint64_t>();
+  if (number != kFormat) {
+    const bool newer = number > kFormat;
+    throw Error(path.string() + " has format " + std::to_string(number) + ", " +
+                (newer ? "newer" : "older") + " than this mrcfa reads (" + std::to_string(kFormat) +
+                "); " + (newer ? "update mrcfa" : "export it again"));
+  }
 }
 
-bool flag(const Json& value) {
-  return value.is_boolean() && value.get<bool>();
+bool flag(const Json& object, const std::string& key) {
+  const Json& value = field(object, key);
+  if (!value.is_boolean()) {
+    throw Damage(key + " is no truth value");
+  }
+  return value.get<bool>();
 }
 
 Engine engine(const Json& value) {
@@ -169,10 +181,11 @@ Engine engine(const Json& value) {
               text(value, "tensorrt"),
               {},
               text(value, "precision"),
+              text(value, "variant"),
               {},
               text(value, "encoder"),
               text(value, "decoder"),
-              value.contains("version_compatible") && flag(value["version_compatible"])};
+              value.contains("version_compatible") && flag(value, "version_compatible")};
   for (const Json& capability : array(value, "compute_capabilities")) {
     made.compute_capabilities.push_back(
         static_cast<int>(integer(capability, "compute_capabilities", 0, 9999)));
@@ -190,24 +203,27 @@ Manifest manifest(const Json& content) {
                 size(config, "size"),
                 size(content, "frame"),
                 text(content, "output"),
+                static_cast<int>(integer(field(content, "streams"), "streams", 1, kMostElements)),
                 {},
                 {},
                 {},
-                flag(field(object(content, "weights"), "random")),
+                flag(object(content, "weights"), "random"),
                 {},
                 {}};
   if (made.output != "mask" && made.output != "logits") {
     throw Damage("output is neither mask nor logits");
   }
-  for (const auto& [precision, graphs] : object(content, "graphs").items()) {
-    made.graphs.push_back({precision, graph(graphs, "encoder"), graph(graphs, "decoder")});
+  const Json& variants = object(content, "variants");
+  for (const auto& [name, variant] : variants.items()) {
+    made.variants.push_back({name, text(variant, "precision"), device(variant),
+                             graph(variant, "encoder"), graph(variant, "decoder")});
   }
-  if (made.graphs.empty()) {
-    throw Damage("graphs is empty");
+  if (made.variants.empty()) {
+    throw Damage("variants is empty");
   }
   for (const Json& name : array(content, "classes")) {
     if (!name.is_string()) {
-      throw Damage("classes holds a name that is no text");
+      throw Damage("classes is no text");
     }
     made.classes.push_back(name.get<std::string>());
   }
@@ -221,6 +237,12 @@ Manifest manifest(const Json& content) {
   }
   for (const Json& value : array(content, "engines")) {
     made.engines.push_back(engine(value));
+  }
+  for (const Engine& each : made.engines) {
+    if (!variants.contains(each.variant)) {
+      throw Damage("an engine is of the variant " + in_quotes(each.variant) +
+                   ", which is not there");
+    }
   }
   return made;
 }

@@ -1,4 +1,4 @@
-// The part of a bundle's manifest that running needs, read as mrcfa/bundle.py reads it.
+// The part of a bundle's manifest that running needs, read as mrcfa/manifest.py reads it.
 #pragma once
 
 #include <cstddef>
@@ -26,15 +26,19 @@ struct TensorSpec {
   [[nodiscard]] std::size_t bytes() const;
 };
 
+enum class Device : std::uint8_t { cpu, gpu };
+
 struct Graph {
   std::string file;
-  std::optional<std::string> cpu;  ///< A file that answers the same, faster on CPUs alone.
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
 };
 
-struct Graphs {
+/// Both graphs, laid out for a kind of device.
+struct Variant {
+  std::string name;
   std::string precision;
+  Device device;
   Graph encoder;
   Graph decoder;
 };
@@ -45,6 +49,7 @@ struct Engine {
   std::string tensorrt;
   std::vector<int> compute_capabilities;
   std::string precision;
+  std::string variant;  ///< Whose graphs it was built from.
   std::optional<std::string> plugin;
   std::string encoder;
   std::string decoder;
@@ -63,7 +68,8 @@ struct Manifest {
   Size size;   ///< Of the network's input.
   Size frame;  ///< Of the frames that the graphs take.
   std::string output;
-  std::vector<Graphs> graphs;  ///< At least one.
+  int streams;                    ///< The first axis of every tensor.
+  std::vector<Variant> variants;  ///< At least one, in the order of their names.
   std::vector<std::string> classes;
   std::vector<Colour> palette;
   bool random_weights;

@@ -63,18 +63,6 @@ struct Sessions {
   }
 };
 
-/// On the CPU fp32, on a GPU fp16; whatever the bundle has if it lacks that.
-const Graphs& chosen(const Bundle& bundle, const std::string& precision, bool cuda) {
-  if (!precision.empty()) {
-    return bundle.graphs(precision);
-  }
-  const std::vector<Graphs>& all = bundle.manifest().graphs;
-  const auto preferred = std::find_if(all.begin(), all.end(), [&](const Graphs& graphs) {
-    return graphs.precision == (cuda ? "fp16" : "fp32");
-  });
-  return preferred == all.end() ? all.front() : *preferred;
-}
-
 void add_cuda(const Api& api, OrtSessionOptions& settings, const Options& options) try {
   const auto cuda = api.make<OrtCUDAProviderOptionsV2>(
       [&](OrtCUDAProviderOptionsV2** out) { return api->CreateCUDAProviderOptions(out); });
@@ -111,18 +99,18 @@ Owned<OrtSessionOptions> session_options(const Api& api, const Options& options,
 
 Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
     : cuda(on_cuda), network(bundle.manifest().size), frame(bundle.manifest().frame) {
-  const Graphs& graphs = chosen(bundle, options.precision, cuda);
-  name = std::string("onnxruntime (") + (cuda ? "CUDA" : "CPU") + ", " + graphs.precision + ")";
+  const Variant& variant = bundle.variant(options.precision, cuda ? Device::gpu : Device::cpu);
+  name = std::string("onnxruntime (") + (cuda ? "CUDA" : "CPU") + ", " + variant.precision + ")";
   // Callers bring memory for frames of the manifest's size, so these two shapes come from there;
   // ONNX Runtime refuses them if the graphs think otherwise.
   image = {"image", "uint8", {1, frame.height, frame.width, 3}};
   answer = bundle.manifest().output == "mask"
                ? TensorSpec{"mask", "uint8", {1, frame.height, frame.width}}
-               : named(graphs.decoder.outputs, "logits");
-  memory = named(graphs.decoder.inputs, "memory");
-  number = named(graphs.decoder.inputs, "frame");
+               : named(variant.decoder.outputs, "logits");
+  memory = named(variant.decoder.inputs, "memory");
+  number = named(variant.decoder.inputs, "frame");
   zeros.resize(std::max(memory.bytes(), number.bytes()));
-  for (const TensorSpec& spec : graphs.encoder.outputs) {
+  for (const TensorSpec& spec : variant.encoder.outputs) {
     features.push_back(spec.name);
   }
   env = api.make<OrtEnv>(
@@ -137,24 +125,19 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
   });
   const Owned<OrtSessionOptions> settings = session_options(api, options, cuda);
   const auto session = [&](const Graph& graph) {
-    std::string file = graph.file;
-    std::string model = bundle.read(file);
-    if (graph.cpu && !cuda) {
-      file = *graph.cpu;
-      model = bundle.read(file);
-    }
+    const std::string model = bundle.read(graph.file);
     try {
       return api.make<OrtSession>([&](OrtSession** out) {
         return api->CreateSessionFromArray(env.get(), model.data(), model.size(), settings.get(),
                                            out);
       });
     } catch (const Error& error) {
-      throw Error("ONNX Runtime cannot load " + (bundle.path() / file).string() + ": " +
+      throw Error("ONNX Runtime cannot load " + (bundle.path() / graph.file).string() + ": " +
                   error.what());
     }
   };
-  encoder = session(graphs.encoder);
-  decoder = session(graphs.decoder);
+  encoder = session(variant.encoder);
+  decoder = session(variant.decoder);
 }
 
 /// One run of a session: tensors by name in, tensors in the order of binding out. A binding keeps
@@ -262,11 +245,13 @@ class OnnxRuntimeRunner final : public Runner {
 }  // namespace
 
 std::unique_ptr<Runner> open_onnxruntime(const Bundle& bundle, const Options& options,
-                                         const std::string& variant) {
-  if (!variant.empty() && variant != "cpu" && variant != "cuda") {
-    throw Error("unknown provider " + in_quotes(variant) + "; choose one of cuda, cpu");
+                                         const std::string& provider) {
+  if (!provider.empty() && provider != "cpu" && provider != "cuda") {
+    throw Error("unknown provider " + in_quotes(provider) + "; choose one of cuda, cpu");
   }
-  const bool cuda = variant == "cuda" || (variant.empty() && Api().has_provider(kCudaProvider));
+  const bool cuda =
+      provider == "cuda" || (provider.empty() && Api().has_provider(kCudaProvider) &&
+                             bundle.find_variant(options.precision, Device::gpu) != nullptr);
   return std::make_unique<OnnxRuntimeRunner>(
       std::make_shared<const Sessions>(bundle, options, cuda));
 }

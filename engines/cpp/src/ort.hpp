@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "runner.hpp"
+#include "bundle.hpp"
 
 namespace mrcfa::ort {
 

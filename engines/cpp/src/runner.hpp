@@ -30,18 +30,13 @@ class Runner {
   [[nodiscard]] virtual std::unique_ptr<Runner> sibling() const = 0;
 };
 
-/// A backend that cannot run this bundle on this machine; `auto` goes on to the next one.
-class Unfit : public Error {
- public:
-  using Error::Error;
-};
-
-/// `variant` is the name or flavour of an engine, or empty for the best one.
+/// `which` is the name or flavour of an engine, or empty for the best one.
 std::unique_ptr<Runner> open_tensorrt(const Bundle& bundle, const Options& options,
-                                      const std::string& variant);
+                                      const std::string& which);
 
-/// `variant` is `cpu`, `cuda` or empty for CUDA if the library has it, else the CPU.
+/// `provider` is `cpu`, `cuda` or empty for CUDA if the library has it and the bundle has graphs
+/// for it, else the CPU.
 std::unique_ptr<Runner> open_onnxruntime(const Bundle& bundle, const Options& options,
-                                         const std::string& variant);
+                                         const std::string& provider);
 
 }  // namespace mrcfa

@@ -9,7 +9,7 @@
 namespace mrcfa {
 namespace {
 
-using Open = std::unique_ptr<Runner>(const Bundle&, const Options&, const std::string& variant);
+using Open = std::unique_ptr<Runner>(const Bundle&, const Options&, const std::string& which);
 
 struct Backend {
   const char* name;
@@ -32,11 +32,11 @@ constexpr std::array<Backend, 2> kBackends = {{
 }};
 
 std::unique_ptr<Runner> opened(const Backend& backend, const Bundle& bundle, const Options& options,
-                               const std::string& variant) {
+                               const std::string& which) {
   if (backend.open == nullptr) {
     throw Unfit(std::string("this build of mrcfa has no ") + backend.remedy);
   }
-  return backend.open(bundle, options, variant);
+  return backend.open(bundle, options, which);
 }
 
 /// The first backend whose libraries and hardware are there.
@@ -55,7 +55,7 @@ std::unique_ptr<Runner> best(const Bundle& bundle, const Options& options) {
   throw Error("no backend can run " + bundle.path().string() + " here: " + reasons);
 }
 
-/// The backend that the options name, as `kind` or `kind:variant`.
+/// The backend that the options name, as `kind` or `kind:which`.
 std::unique_ptr<Runner> wanted(const Bundle& bundle, const Options& options) {
   if (options.backend == "auto") {
     return best(bundle, options);
@@ -65,8 +65,8 @@ std::unique_ptr<Runner> wanted(const Bundle& bundle, const Options& options) {
   std::vector<std::string> known = {"auto"};
   for (const Backend& backend : kBackends) {
     if (kind == backend.name) {
-      const bool varied = colon < options.backend.size();
-      return opened(backend, bundle, options, varied ? options.backend.substr(colon + 1) : "");
+      const bool chosen = colon < options.backend.size();
+      return opened(backend, bundle, options, chosen ? options.backend.substr(colon + 1) : "");
     }
     known.emplace_back(backend.name);
   }

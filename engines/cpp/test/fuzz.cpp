@@ -21,9 +21,9 @@ class Target {
   void operator()(const std::string& text) {
     try {
       const mrcfa::Bundle bundle(folder_, mrcfa::Manifest::parse(text, folder_ / "manifest.json"));
-      for (const mrcfa::Graphs& graphs : bundle.manifest().graphs) {
-        (void)mrcfa::named(graphs.decoder.inputs, "memory").bytes();
-        (void)bundle.read(graphs.decoder.cpu.value_or(graphs.decoder.file));
+      for (const mrcfa::Variant& variant : bundle.manifest().variants) {
+        (void)mrcfa::named(variant.decoder.inputs, "memory").bytes();
+        (void)bundle.read(variant.decoder.file);
       }
       ++read_;
     } catch (const mrcfa::Error&) {

@@ -25,7 +25,7 @@ Frames are rgb24 without headers, of the size that the bundle takes; masks are a
   --plugin-library F libmrcfa_plugin.so, for engines that were built with it
   --no-graphs        launch kernels one by one instead of as CUDA graphs
   --reset-every N    start a new video after every N frames
-  --info             print what would run, and end
+  --info             print what would run and its classes, and end
   --version          print the version, and end
 
   ffmpeg -i in.mp4 -f rawvideo -pix_fmt rgb24 -s 864x480 - \
@@ -123,7 +123,11 @@ void print(const mrcfa::Info& info) {
   std::cout << "MRCFA " << info.backbone << ", " << info.dataset << ", " << info.classes.size()
             << " classes" << (info.trained ? "" : " (untrained: masks are meaningless)")
             << "\nframes " << info.width << "x" << info.height << " (width x height)\nruns on "
-            << info.backend << "\n";
+            << info.backend << "\nclasses:";
+  for (std::size_t i = 0; i < info.classes.size(); ++i) {
+    std::cout << (i == 0 ? " " : ", ") << info.classes[i];
+  }
+  std::cout << "\n";
 }
 
 /// `--raw` is width first, as in ffmpeg; mrcfa itself writes height first.

@@ -1,0 +1,52 @@
+// A bundle's two engines in TensorRT, loaded and checked.
+#pragma once
+
+#include <NvInferRuntime.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bundle.hpp"
+#include "fitting.hpp"
+
+namespace mrcfa {
+
+/// What the decoder reads, and what it writes for the next frame to read.
+inline constexpr std::array<std::pair<const char*, const char*>, 2> kState = {
+    {{"memory", "memory_out"}, {"frame", "frame_out"}}};
+
+/// One engine and its tensors.
+struct Part {
+  std::unique_ptr<nvinfer1::ICudaEngine> engine;
+  std::vector<TensorSpec> tensors;
+};
+
+/// Both engines and what is known about them; siblings share it, and nothing in it changes.
+struct Engines {
+  Engines(const Bundle& bundle, const Options& options, const std::string& which);
+
+  Gpu gpu;
+  cudaStream_t stream;  ///< The caller's, or null.
+  bool graphs;          ///< Whether to launch CUDA graphs.
+  Size network;
+  Size frame;
+  TensorSpec image;
+  TensorSpec answer;  ///< `mask` or `logits`.
+  std::string name;
+  std::unique_ptr<nvinfer1::IRuntime> runtime;
+  Part encoder;
+  Part decoder;
+
+ private:
+  void load_plugin(std::filesystem::path library) const;
+  [[nodiscard]] Part part(const Bundle& bundle, const Engine& engine,
+                          const std::string& file) const;
+  void check(const Bundle& bundle, const Engine& engine) const;
+};
+
+}  // namespace mrcfa
