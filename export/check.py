@@ -15,8 +15,8 @@ from export.onnx_graph import logits_name
 from mrcfa.data.synthetic import drifting_clip
 from mrcfa.manifest import STATE, Limits, Output
 from mrcfa.model.frames import full_size_mask, network_input
-from mrcfa.model.mrcfa import MRCFA, Reference
-from mrcfa.model.schedule import references_at
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.streaming import Memory, decode_next
 from mrcfa.parity import Parity
 
 SHORTEST_CLIP = 12
@@ -62,12 +62,11 @@ def check_graphs(
 
 @torch.no_grad()
 def _reference_logits(model: MRCFA, clip: NDArray[np.uint8]) -> Iterator[torch.Tensor]:
-    answers: list[Reference] = []
-    for number, image in enumerate(clip):
+    memory = Memory()
+    for image in clip:
         features = model.encode(network_input(image, model.config.size))
-        answers.append(model.answer(features))
-        chosen = [answers[t] for t in references_at(number, model.config.references)]
-        yield model.decode(model.ask(features), chosen)
+        logits, memory = decode_next(model, features, memory)
+        yield logits
 
 
 class _GraphStream:

@@ -9,8 +9,7 @@ import av
 import numpy as np
 import pytest
 from PIL import Image
-
-import cli
+from small_vspw import write_vspw
 
 SIZE = (96, 160)
 
@@ -18,7 +17,7 @@ SIZE = (96, 160)
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli") / "sample"
-    cli.sample(folder, videos=1, frames=18, size="96x160")
+    write_vspw(folder, videos=1, frames=18, size=(96, 160))
     return folder
 
 
@@ -167,6 +166,7 @@ def test_eval_without_a_dataset_is_one_sentence(command, bundle):
 
 
 def test_sample_says_what_it_wrote(command):
-    code, out, _ = command("sample", "s", "--videos", 1, "--frames", 1, "--size", "32x32")
+    code, out, _ = command("sample", "s", "--videos", 1, "--frames", 1, "--size", "64x96")
     assert (code, out) == (0, b"wrote s: 1 videos with masks, and s/street.mp4\n")
     assert Path("s/val.txt").is_file()
+    assert json.loads(Path("s/labels.json").read_text())["names"][0] == "road"

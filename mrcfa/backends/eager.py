@@ -1,7 +1,5 @@
 """The reference model itself, streamed: what every other backend is measured against."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -11,23 +9,16 @@ from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.manifest import Output
 from mrcfa.model.frames import full_size_mask, network_input
-from mrcfa.model.mrcfa import MRCFA, Features, Reference
-from mrcfa.model.schedule import references_at
+from mrcfa.model.mrcfa import MRCFA, Features
+from mrcfa.model.streaming import Memory, decode_next
 from mrcfa.model.weights import load_weights
 
 AUTHORS_COLD_START = 3
 """The authors answer frames before this one with the single-frame prediction."""
 
 
-class Memory(NamedTuple):
-    """The frame number and what the last frames answer with, oldest first."""
-
-    frame: int
-    references: tuple[Reference, ...]
-
-
 class EagerBackend(TwoGraphs):
-    """Its encoder is the model's; `decode` keeps the references and asks them."""
+    """Both graphs are the model's own parts."""
 
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
         if which:
@@ -40,23 +31,16 @@ class EagerBackend(TwoGraphs):
         self.name = "eager (PyTorch, CPU, fp32)"
 
     def start(self) -> Memory:
-        return Memory(0, ())
+        return Memory()
 
     @torch.no_grad()
     def encode(self, image: Image) -> Features:
         return self._model.encode(network_input(image, self._manifest.config.size))
 
-    @torch.no_grad()
     def decode(self, features: Features, state: Memory) -> tuple[Arrays, Memory]:
-        model, offsets = self._model, self._manifest.config.references
-        known = (*state.references, model.answer(features))
-        first = state.frame + 1 - len(known)
-        if self._cold_start is ColdStart.SINGLE and state.frame < AUTHORS_COLD_START:
-            logits = model.predict_single(features)
-        else:
-            chosen = [known[t - first] for t in references_at(state.frame, offsets)]
-            logits = model.decode(model.ask(features), chosen)
-        return self._answer(logits), Memory(state.frame + 1, known[-self._manifest.config.depth :])
+        alone = self._cold_start is ColdStart.SINGLE and state.frame < AUTHORS_COLD_START
+        logits, state = decode_next(self._model, features, state, alone)
+        return self._answer(logits), state
 
     def _answer(self, logits: Tensor) -> Arrays:
         if self._manifest.output is Output.LOGITS:

@@ -10,13 +10,18 @@ from mrcfa.arguments import parse_size
 
 def sample(
     folder: Annotated[Path, typer.Argument(help="A new directory.")],
-    videos: Annotated[int, typer.Option(min=1, help="How many videos.")] = 3,
+    videos: Annotated[int, typer.Option(min=1, help="How many videos to validate on.")] = 3,
+    train: Annotated[int, typer.Option(min=0, help="How many to train on.")] = 0,
+    test: Annotated[int, typer.Option(min=0, help="How many to test on.")] = 0,
     frames: Annotated[int, typer.Option(min=1, help="Frames of each video.")] = 24,
     size: Annotated[str, typer.Option(help="Of the frames, HxW.")] = "480x864",
     seed: Annotated[int, typer.Option(min=0, help="Another seed, other scenes.")] = 0,
 ) -> None:
-    """Make a small dataset in VSPW's layout, and a video, to try everything without a download."""
+    """Make a dataset of street scenes with exact masks, and a video, without a download."""
     from mrcfa.data.sample import write_sample
 
-    write_sample(folder, videos, frames, parse_size(size), seed)
-    typer.echo(f"wrote {folder}: {videos} videos with masks, and {folder / 'street.mp4'}")
+    counts = {"train": train, "val": videos, "test": test}
+    write_sample(folder, {s: n for s, n in counts.items() if n}, frames, parse_size(size), seed)
+    typer.echo(
+        f"wrote {folder}: {sum(counts.values())} videos with masks, and {folder / 'street.mp4'}"
+    )

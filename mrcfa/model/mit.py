@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -71,10 +72,19 @@ class Block(nn.Module):
         self.attn: nn.Module = Attention(width, heads, reduction)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
         self.mlp: nn.Module = MixFFN(width, MLP_RATIO * width)
+        self.drop_path = 0.0
+        """The probability with which training leaves a branch out, sample by sample."""
 
     def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-        tokens = tokens + self.attn(self.norm1(tokens), grid)
-        return tokens + self.mlp(self.norm2(tokens), grid)
+        tokens = tokens + self._kept(self.attn(self.norm1(tokens), grid))
+        return tokens + self._kept(self.mlp(self.norm2(tokens), grid))
+
+    def _kept(self, branch: Tensor) -> Tensor:
+        """Stochastic depth; what is kept is scaled up, so that its mean stays."""
+        if not self.training or not self.drop_path:
+            return branch
+        kept = torch.rand(len(branch), 1, 1, device=branch.device) >= self.drop_path
+        return branch * (kept / (1 - self.drop_path))
 
 
 class Attention(nn.Module):

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
+from small_vspw import scene, write_vspw
 
 from benchmarks import evaluate as evaluation
 from benchmarks.evaluate import EvalOptions, evaluate, forget, report, score_video, summary, table
 from mrcfa.backends.records import ColdStart
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.data.metrics import IGNORED, ConfusionMatrix, VideoConsistency
-from mrcfa.data.sample import scene, write_sample
 from mrcfa.data.vspw import VSPW
 from mrcfa.errors import MrcfaError
 
@@ -39,7 +39,7 @@ class Answers:
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dataset") / "sample"
-    write_sample(folder, videos=2, frames=FRAMES, size=SIZE)
+    write_vspw(folder, videos=2, frames=FRAMES, size=SIZE)
     return folder
 
 
@@ -120,7 +120,7 @@ def test_cityscapes_scores_the_annotated_frame_after_showing_those_before(citysc
     ],
 )
 def test_a_mask_that_does_not_fit_is_named(tmp_path, mask, message):
-    write_sample(tmp_path / "sample", videos=1, frames=4, size=SIZE)
+    write_vspw(tmp_path / "sample", videos=1, frames=4, size=SIZE)
     path = tmp_path / "sample" / "data" / "sample_0" / "mask" / "00000002.png"
     Image.fromarray(mask).save(path)
     with pytest.raises(MrcfaError, match=message):
@@ -160,7 +160,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(sample, bundle, cach
 
 
 def test_a_video_that_changed_meanwhile_is_evaluated_anew(tmp_path, bundle, monkeypatch):
-    write_sample(tmp_path / "sample", videos=1, frames=3, size=SIZE)
+    write_vspw(tmp_path / "sample", videos=1, frames=3, size=SIZE)
     before = evaluate(bundle("b0"), "onnxruntime", EvalOptions(tmp_path / "sample"))
     mask = tmp_path / "sample" / "data" / "sample_0" / "mask" / "00000000.png"
     Image.fromarray(np.zeros(SIZE, np.uint8)).save(mask)
@@ -190,7 +190,7 @@ def test_the_public_script_counts_ignored_pixels_and_pools(sample):
 
 
 def test_a_single_frame_cold_start_answers_the_first_frames_differently(tmp_path, bundle):
-    write_sample(tmp_path / "sample", videos=1, frames=2, size=SIZE)
+    write_vspw(tmp_path / "sample", videos=1, frames=2, size=SIZE)
     stream = evaluate(bundle("b0"), "eager", EvalOptions(tmp_path / "sample"))
     single = evaluate(
         bundle("b0"), "auto", EvalOptions(tmp_path / "sample", cold_start=ColdStart.SINGLE)

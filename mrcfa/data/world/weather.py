@@ -1,0 +1,114 @@
+"""Light, fog, rain and the camera's own faults: what stands between a scene and its picture."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.data.world.textures import Random
+
+Image = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Weather:
+    """One scene's conditions."""
+
+    night: bool
+    fog: float
+    """How much of the horizon vanishes, 0 to 0.8."""
+    haze: tuple[float, float, float]
+    """The colour of fog and of the sky at the horizon."""
+    rain: float
+    """How strongly streaks show; 0 for none."""
+    snow: bool
+    grain: float
+    """Standard deviation of the sensor's noise, in levels of 255."""
+    flicker: float
+    """By which share the exposure changes from frame to frame."""
+    tint: tuple[float, float, float]
+
+
+def weather(random: Random) -> Weather:
+    """A third is clear, the rest is fog, rain, snow or night; half of the sensors are noisy."""
+    kind = random.choice(("clear", "clear", "overcast", "fog", "rain", "snow", "night"))
+    night = kind == "night"
+    warm = random.uniform(-0.08, 0.08)
+    grain = random.uniform(14, 40) if night or random.random() < 0.5 else random.uniform(3, 12)
+    level = {"overcast": 205.0, "fog": 200.0, "rain": 165.0, "snow": 215.0}.get(kind, 225.0)
+    haze = (18.0, 22.0, 38.0) if night else (level * (1 + warm), level, level * (1 - warm))
+    return Weather(
+        night=night,
+        fog=random.uniform(0.5, 0.8) if kind == "fog" else random.uniform(0, 0.25),
+        haze=haze,
+        rain=random.uniform(14, 34) if kind == "rain" else 0,
+        snow=kind == "snow",
+        grain=grain,
+        flicker=random.uniform(0.02, 0.18),
+        tint=(1 + warm, 1.0, 1 - warm),
+    )
+
+
+class Lens:
+    """Turns a clean picture into what a sensor saw; no two frames have the same noise."""
+
+    def __init__(self, random: Random, conditions: Weather, size: tuple[int, int]) -> None:
+        self._random, self._weather, self._size = random, conditions, size
+        height, width = size
+        margin = 48
+        bank = random.normal(0, conditions.grain, (height + margin, width + margin, 3))
+        self._noise = np.clip(np.rint(bank), -120, 120).astype(np.int16)
+        self._margin = margin
+        self._drops = self._streaks() if conditions.rain or conditions.snow else None
+        self._exposure = (
+            random.uniform(0.55, 0.7) if conditions.night else random.uniform(0.85, 1.1)
+        )
+
+    def __call__(self, picture: Image, blur: int) -> Image:
+        """`blur` is by how many pixels the camera moved while the shutter was open."""
+        if blur > 1:
+            picture = _smeared(picture, blur)
+        gain = self._exposure * (1 + self._random.uniform(-1, 1) * self._weather.flicker)
+        levels = np.arange(256, dtype=np.float32)[:, None] * np.array(
+            self._weather.tint, np.float32
+        )
+        table = np.clip(levels * gain, 0, 255).astype(np.int16)
+        seen = np.stack([table[:, c].take(picture[..., c]) for c in range(3)], axis=-1)
+        seen += self._shifted(self._noise)
+        if self._drops is not None:
+            seen += self._shifted(self._drops)[..., None]
+        return np.clip(seen, 0, 255, out=seen).astype(np.uint8)
+
+    def _shifted(self, tile: NDArray[np.int16]) -> NDArray[np.int16]:
+        """A frame's part of a larger tile, from anywhere and either way round."""
+        top, left = self._random.integers(self._margin, size=2)
+        height, width = self._size
+        part = tile[top : top + height, left : left + width]
+        return part[:, ::-1] if self._random.random() < 0.5 else part
+
+    def _streaks(self) -> NDArray[np.int16]:
+        """Rain falls in slanted lines, snow in flakes."""
+        height, width = (side + self._margin for side in self._size)
+        tile = np.zeros((height, width), np.int16)
+        unit = max(1, self._size[0] // 160)
+        count = height * width // (900 * unit)
+        tops, lefts = (
+            self._random.integers(height, size=count),
+            self._random.integers(width, size=count),
+        )
+        if self._weather.snow:
+            for dy in range(unit):
+                for dx in range(unit):
+                    tile[(tops + dy) % height, (lefts + dx) % width] = 110
+            return tile
+        for step in range(7 * unit):
+            tile[(tops + step) % height, (lefts + step // 4) % width] = int(self._weather.rain)
+        return tile
+
+
+def _smeared(picture: Image, pixels: int) -> Image:
+    """The mean of the picture and itself, moved by half and by all of the way."""
+    total = picture.astype(np.uint16)
+    for shift in (pixels // 2, pixels):
+        total += np.roll(picture, shift, axis=1)
+    return (total // 3).astype(np.uint8)

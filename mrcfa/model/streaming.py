@@ -1,0 +1,34 @@
+"""The reference model, a frame at a time: what a frame answers is kept for those that follow."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mrcfa.model.mrcfa import MRCFA, Features, Reference
+from mrcfa.model.schedule import references_at
+
+
+class Memory(NamedTuple):
+    """The frame number and what the last frames answer with, oldest first."""
+
+    frame: int = 0
+    references: tuple[Reference, ...] = ()
+
+
+@torch.no_grad()
+def decode_next(
+    model: MRCFA, features: Features, memory: Memory, alone: bool = False
+) -> tuple[Tensor, Memory]:
+    """A frame's logits (1, classes, H/4, W/4), and the memory for the next one.
+
+    With `alone` the single-frame head answers, and the frame is remembered all the same.
+    """
+    known = (*memory.references, model.answer(features))
+    first = memory.frame + 1 - len(known)
+    if alone:
+        logits = model.predict_single(features)
+    else:
+        numbers = references_at(memory.frame, model.config.references)
+        logits = model.decode(model.ask(features), [known[t - first] for t in numbers])
+    return logits, Memory(memory.frame + 1, known[-model.config.depth :])
