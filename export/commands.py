@@ -1,27 +1,33 @@
 """`mrcfa export`."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import mrcfa
 from mrcfa.arguments import parse_offsets, parse_size
 from mrcfa.data.datasets import DATASETS
-from mrcfa.data.labels import read_labels
-from mrcfa.errors import named
+from mrcfa.data.labels import Labels, read_labels
+from mrcfa.errors import MrcfaError, named
 from mrcfa.manifest import Output
 from mrcfa.model.config import Backbone
 from mrcfa.progress import working
 
+if TYPE_CHECKING:
+    from mrcfa.training.checkpoints import Facts
+
 
 def export(
-    backbone: Annotated[Backbone, typer.Option(help="MiT backbone.")] = Backbone.B1,
+    backbone: Annotated[Backbone | None, typer.Option(help="MiT backbone. Default: b1.")] = None,
     dataset: Annotated[
-        str, typer.Option(help=f"Preset and class names: {named(DATASETS)}.")
-    ] = "vspw",
+        str | None,
+        typer.Option(help=f"Preset and class names: {named(DATASETS)}. Default: vspw."),
+    ] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="The authors' checkpoint, or safetensors.")
+        Path | None,
+        typer.Option(help="The authors' checkpoint, or one of mrcfa train, which brings it all."),
     ] = None,
     labels: Annotated[
         Path | None, typer.Option(help="Classes of your own: a name per line, or JSON.")
@@ -48,18 +54,23 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
 ) -> None:
     """Write encoder and decoder as ONNX, checked against the model, with a manifest."""
-    named_classes = None if labels is None else read_labels(labels)
-    changes: dict[str, object] = {}
-    if named_classes is not None:
-        changes["classes"] = len(named_classes.names)
+    changes: dict[str, Any] = {}
     if size is not None:
         changes["size"] = parse_size(size)
     if references is not None:
         changes["references"] = parse_offsets(references)
     if keep is not None:
         changes["keep"] = keep
-    config = mrcfa.preset(dataset, backbone.value, **changes)
-    path = out or Path("bundles") / f"{dataset}-{backbone.value}"
+    named_classes = None if labels is None else read_labels(labels)
+    trained = None if weights is None else _trained(weights, backbone, dataset, named_classes)
+    if trained is None:
+        if named_classes is not None:
+            changes["classes"] = len(named_classes.names)
+        config = mrcfa.preset(dataset or "vspw", (backbone or Backbone.B1).value, **changes)
+    else:
+        config = replace(trained.config, **changes)
+        named_classes = named_classes or trained.labels
+    path = out or Path("bundles") / f"{config.dataset}-{config.backbone}"
     if weights is None:
         typer.echo(
             f"mrcfa: no --weights given: the model is random (seed {seed}) and its masks are "
@@ -89,3 +100,26 @@ def export(
                 f"({check['operator']} {check['threshold']:.3g})"
             )
     typer.echo(f"wrote {path}")
+
+
+def _trained(
+    weights: Path, backbone: Backbone | None, dataset: str | None, labels: Labels | None
+) -> "Facts | None":
+    """What a checkpoint of `mrcfa train` says of itself, if it is one and no flag contradicts."""
+    if weights.suffix != ".safetensors" or not weights.is_file():
+        return None
+    from mrcfa.training.checkpoints import read_facts
+
+    facts = read_facts(weights)
+    if facts is None:
+        return None
+    for flag, given, found in (
+        ("--backbone", backbone and backbone.value, facts.config.backbone),
+        ("--dataset", dataset, facts.config.dataset),
+        ("--labels", labels and len(labels.names), facts.config.classes),
+    ):
+        if given is not None and given != found:
+            raise MrcfaError(
+                f"{weights} was trained with {found} where {flag} says {given}; leave {flag} out"
+            )
+    return facts

@@ -62,3 +62,33 @@ def working() -> Iterator[Callable[[str], None]]:
         return
     with console.status("starting") as status:
         yield status.update
+
+
+@contextmanager
+def training(iterations: int) -> Iterator[Callable[[int, float], None]]:
+    """A bar with the loss, steps per second and the time left on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=iterations, state="")
+
+        def show(iteration: int, loss: float) -> None:
+            speed = bar.tasks[0].speed
+            text = f"loss {loss:.3f}" + (f", {speed:.1f}/s" if speed else "")
+            bar.update(task, completed=iteration, state=text)
+
+        yield show

@@ -1,0 +1,94 @@
+"""Checkpoints as safetensors: the model with its config and labels, and the state beside it.
+
+`last` names its state file by the iteration, and that is written first: whenever a run is killed,
+`last` and the state that belongs to it are both whole.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from mrcfa.data.labels import Labels
+from mrcfa.decoding import Damage, from_json
+from mrcfa.errors import MrcfaError
+from mrcfa.files import write_whole
+from mrcfa.model.config import Config
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.training.recipe import Recipe
+from mrcfa.training.trainee import Trainee
+
+LAST, BEST = "last.safetensors", "best.safetensors"
+FIELD = "mrcfa"
+"""The entry of a file's metadata that holds `Facts` as JSON."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a checkpoint says of itself."""
+
+    config: Config
+    labels: Labels
+    recipe: Recipe
+    iteration: int
+    """How many iterations it has seen."""
+    score: float | None = None
+    """mIoU of the last validation."""
+
+
+def read_facts(path: Path) -> Facts | None:
+    """Of a checkpoint that training wrote; None for any other safetensors file."""
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(FIELD)
+        return None if text is None else from_json(Facts, json.loads(text))
+    except (Damage, ValueError) as error:
+        raise MrcfaError(f"{path} has damaged metadata: {error}") from None
+    except Exception as error:  # safetensors raises its own kind, or OSError
+        raise MrcfaError(f"{path} is no checkpoint that safetensors can read: {error}") from None
+
+
+def save_model(path: Path, model: MRCFA, facts: Facts) -> None:
+    weights = {name: weight.contiguous() for name, weight in model.state_dict().items()}
+    write_whole(path, save(weights, {FIELD: json.dumps(asdict(facts))}))
+
+
+def save_last(run: Path, trainee: Trainee, optimizer: torch.optim.Optimizer, facts: Facts) -> None:
+    state = {f"head.{name}": weight for name, weight in trainee.deco.state_dict().items()}
+    for number, values in optimizer.state_dict()["state"].items():
+        for name, value in values.items():
+            state[f"optimizer.{number}.{name}"] = torch.as_tensor(value)
+    contiguous = {name: value.contiguous() for name, value in state.items()}
+    write_whole(_state_file(run, facts.iteration), save(contiguous))
+    save_model(run / LAST, trainee.model, facts)
+    for old in run.glob("state.*.safetensors"):
+        if old != _state_file(run, facts.iteration):
+            old.unlink(missing_ok=True)
+
+
+def load_state(
+    run: Path, trainee: Trainee, optimizer: torch.optim.Optimizer, iteration: int
+) -> None:
+    """Classifiers and optimizer as they were after that iteration."""
+    path = _state_file(run, iteration)
+    if not path.is_file():
+        raise MrcfaError(f"{path} is missing, so {run} cannot be resumed; start a new run")
+    entries = load_file(path)
+    heads = {key[5:]: value for key, value in entries.items() if key.startswith("head.")}
+    trainee.deco.load_state_dict(heads)
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in entries.items():
+        if key.startswith("optimizer."):
+            _, number, name = key.split(".")
+            state.setdefault(int(number), {})[name] = value
+    groups: Any = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _state_file(run: Path, iteration: int) -> Path:
+    return run / f"state.{iteration}.safetensors"

@@ -1,0 +1,193 @@
+"""What training is shown: clips of a dataset, cut out and distorted, each a function of its number.
+
+A sample depends on the seed and on its number alone, so a run that is resumed, or spread over
+processes, is shown the same clips in the same order.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import Dataset, Sampler
+
+from mrcfa.data.dataset import Clip, LabelledVideos
+from mrcfa.data.labels import IGNORED
+from mrcfa.errors import MrcfaError
+from mrcfa.extras import load
+from mrcfa.model.config import MEAN, STD
+from mrcfa.training.recipe import Recipe
+from mrcfa.video.sources import read_image
+
+Frames = list[NDArray[np.uint8]]
+TRIES = 10
+"""Crops that are drawn until one is not filled by a single class."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An annotated frame and the video it is in."""
+
+    clip: Clip
+    number: int
+
+
+class Clips(Dataset[tuple[Tensor, Tensor]]):
+    """Sample n -> normalised frames (T, 3, h, w), references first, and their labels (T, h, w)."""
+
+    def __init__(
+        self,
+        videos: LabelledVideos,
+        offsets: tuple[int, ...],
+        size: tuple[int, int],
+        recipe: Recipe,
+    ) -> None:
+        self._videos, self._offsets, self._size, self._recipe = videos, offsets, size, recipe
+        self._targets = [
+            Target(clip, number)
+            for clip in videos.clips
+            for number, image in enumerate(clip.images)
+            if image in clip.masks
+        ]
+        if not self._targets:
+            raise MrcfaError(
+                f"the split {videos.split!r} of {videos.root} has no masks to learn from"
+            )
+
+    def __len__(self) -> int:
+        return self._recipe.iterations * self._recipe.batch
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        random = np.random.default_rng((self._recipe.seed, number))
+        target = self._targets[random.integers(len(self._targets))]
+        numbers = [max(0, target.number - offset) for offset in (*self._offsets, 0)]
+        pairs = [self._frame(target.clip, each) for each in numbers]
+        images, masks = Geometry(self._recipe, self._size, random)(
+            [image for image, _ in pairs], [mask for _, mask in pairs]
+        )
+        frames = normalised([distort(image, self._recipe, random) for image in images])
+        labels = torch.from_numpy(np.stack(masks)).long()
+        return self._padded(frames, 0), self._padded(labels, IGNORED)
+
+    def _padded(self, pictures: Tensor, value: float) -> Tensor:
+        """To the size of a crop, below and to the right."""
+        height, width = self._recipe.crop
+        return F.pad(
+            pictures, (0, width - pictures.shape[-1], 0, height - pictures.shape[-2]), value=value
+        )
+
+    def name_of(self, number: int) -> str:
+        """Which video and frame a sample is of."""
+        random = np.random.default_rng((self._recipe.seed, number))
+        target = self._targets[random.integers(len(self._targets))]
+        return f"{target.clip.name}/{target.clip.images[target.number].name}"
+
+    def _frame(self, clip: Clip, number: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        path = clip.images[number]
+        image = read_image(path)
+        mask = clip.masks.get(path)
+        if mask is None:
+            return image, np.full(image.shape[:2], IGNORED, np.uint8)
+        truth = self._videos.truth(mask)
+        if truth.shape != image.shape[:2]:
+            raise MrcfaError(f"the mask {mask} has another size than its frame; make them equal")
+        return image, truth
+
+
+class Shard(Sampler[int]):
+    """The numbers of one process's samples, from an iteration on."""
+
+    def __init__(self, recipe: Recipe, first: int, rank: int, world: int) -> None:
+        self._recipe, self._first, self._rank, self._world = recipe, first, rank, world
+
+    def __iter__(self) -> Iterator[int]:
+        share = self._recipe.batch // self._world
+        for iteration in range(self._first, self._recipe.iterations):
+            start = iteration * self._recipe.batch + self._rank * share
+            yield from range(start, start + share)
+
+
+class Geometry:
+    """Resize, crop and flip, alike for all frames of a clip."""
+
+    def __init__(self, recipe: Recipe, size: tuple[int, int], random: np.random.Generator) -> None:
+        self._recipe, self._random = recipe, random
+        ratio = random.uniform(*recipe.ratio)
+        self._size = tuple(max(1, round(side * ratio)) for side in size)
+        self._flip = random.random() < recipe.flip
+
+    def __call__(self, images: Frames, masks: Frames) -> tuple[Frames, Frames]:
+        pillow = load("PIL.Image")
+        bilinear, nearest = pillow.Resampling.BILINEAR, pillow.Resampling.NEAREST
+        images = [self._resized(image, bilinear) for image in images]
+        masks = [self._resized(mask, nearest) for mask in masks]
+        top, left = self._corner(masks[-1])
+        return (
+            [self._cut(image, top, left) for image in images],
+            [self._cut(mask, top, left) for mask in masks],
+        )
+
+    def _resized(self, picture: NDArray[np.uint8], method: int) -> NDArray[np.uint8]:
+        if picture.shape[:2] == self._size:
+            return picture
+        height, width = self._size
+        pillow = load("PIL.Image")
+        return np.asarray(pillow.fromarray(picture).resize((width, height), method))
+
+    def _corner(self, mask: NDArray[np.uint8]) -> tuple[int, int]:
+        """Of a crop in which no class has too much; the last one that was tried, if none is."""
+        room = [
+            max(0, have - want) for have, want in zip(mask.shape, self._recipe.crop, strict=True)
+        ]
+        for _ in range(TRIES):
+            top, left = (int(self._random.integers(most + 1)) for most in room)
+            part = mask[top : top + self._recipe.crop[0], left : left + self._recipe.crop[1]]
+            counts = np.bincount(part.ravel(), minlength=256)[:IGNORED]
+            if counts.max() <= self._recipe.most_of_one_class * counts.sum():
+                break
+        return top, left
+
+    def _cut(self, picture: NDArray[np.uint8], top: int, left: int) -> NDArray[np.uint8]:
+        height, width = self._recipe.crop
+        part = picture[top : top + height, left : left + width]
+        return part[:, ::-1] if self._flip else part
+
+
+def distort(
+    image: NDArray[np.uint8], recipe: Recipe, random: np.random.Generator
+) -> NDArray[np.float32]:
+    """Brightness, contrast before or after saturation and hue, each with probability one half."""
+    pixels = image.astype(np.float32)
+    if random.random() < 0.5:
+        pixels += random.uniform(-recipe.brightness, recipe.brightness)
+    contrast_first = random.random() < 0.5
+    for step in (contrast_first, None, not contrast_first):
+        if step is None:
+            pixels = _coloured(pixels, recipe, random)
+        elif step and random.random() < 0.5:
+            pixels *= random.uniform(*recipe.contrast)
+    return np.clip(pixels, 0, 255)
+
+
+def _coloured(
+    pixels: NDArray[np.float32], recipe: Recipe, random: np.random.Generator
+) -> NDArray[np.float32]:
+    """Saturation and hue as a matrix on RGB: a stretch from grey, a turn around the grey axis."""
+    stretch = random.uniform(*recipe.saturation) if random.random() < 0.5 else 1.0
+    turn = random.uniform(-recipe.hue, recipe.hue) * np.pi / 90 if random.random() < 0.5 else 0.0
+    if stretch == 1 and turn == 0:
+        return pixels
+    grey = np.full((3, 3), 1 / 3)
+    cross = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / 3**0.5
+    rotation = np.cos(turn) * np.eye(3) + np.sin(turn) * cross + (1 - np.cos(turn)) * grey
+    matrix = grey + stretch * (rotation - grey)
+    return pixels @ matrix.T.astype(np.float32)
+
+
+def normalised(frames: list[NDArray[np.float32]]) -> Tensor:
+    """RGB frames (h, w, 3) -> (T, 3, h, w) as the network takes them."""
+    stacked = (np.stack(frames) - np.array(MEAN, np.float32)) / np.array(STD, np.float32)
+    return torch.from_numpy(stacked).permute(0, 3, 1, 2).contiguous()

@@ -1,0 +1,81 @@
+"""`mrcfa train`."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import mrcfa
+from mrcfa.arguments import parse_offsets, parse_size
+from mrcfa.model.config import Backbone
+from mrcfa.progress import training
+from mrcfa.training.recipe import Precision, Recipe
+
+PAPER = Recipe()
+
+
+def train(
+    data: Annotated[Path, typer.Argument(help="VSPW, Cityscapes, or your own with labels.json.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run's directory.")],
+    backbone: Annotated[Backbone, typer.Option(help="MiT backbone.")] = Backbone.B1,
+    preset: Annotated[str, typer.Option(help="Whose references and scales: vspw, ….")] = "vspw",
+    weights: Annotated[
+        Path | None, typer.Option(help="To start from: a checkpoint, or an ImageNet MiT backbone.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="Frames are resized to this, HxW.")] = None,
+    crop: Annotated[str, typer.Option(help="What is cut out of them, HxW.")] = "480x480",
+    references: Annotated[str | None, typer.Option(help="Offsets, such as 9,6,3.")] = None,
+    keep: Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")] = None,
+    iterations: Annotated[int, typer.Option(help="How many steps.")] = PAPER.iterations,
+    batch: Annotated[int, typer.Option(help="Clips per step.")] = PAPER.batch,
+    learning_rate: Annotated[float, typer.Option(help="Of the backbone.")] = PAPER.learning_rate,
+    head_factor: Annotated[
+        float, typer.Option(help="Times that rate for the rest.")
+    ] = PAPER.head_factor,
+    warmup: Annotated[int, typer.Option(help="Steps of warm-up.")] = PAPER.warmup,
+    ratio: Annotated[
+        tuple[float, float], typer.Option(help="Least and greatest resizing before the crop.")
+    ] = PAPER.ratio,
+    drop_path: Annotated[float, typer.Option(min=0, max=0.9, help="In MiT.")] = PAPER.drop_path,
+    dropout: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Of channels before classifiers.")
+    ] = PAPER.dropout,
+    precision: Annotated[Precision, typer.Option(help="Of products.")] = Precision.FP32,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read clips.")] = 2,
+    validate_every: Annotated[int, typer.Option(min=1, help="Steps.")] = 2000,
+    save_every: Annotated[int, typer.Option(min=1, help="Steps.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, clips and dropout.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")] = False,
+) -> None:
+    """Train the model by the paper's recipe."""
+    from mrcfa.data.datasets import labelled_videos
+    from mrcfa.training.loop import RunOptions
+    from mrcfa.training.loop import train as fit
+
+    changes: dict[str, object] = {"classes": len(labelled_videos(data, "train", 0).labels.names)}
+    if size is not None:
+        changes["size"] = parse_size(size)
+    if references is not None:
+        changes["references"] = parse_offsets(references)
+    if keep is not None:
+        changes["keep"] = keep
+    config = mrcfa.preset(preset, backbone.value, **changes)
+    recipe = Recipe(
+        iterations=iterations,
+        batch=batch,
+        learning_rate=learning_rate,
+        head_factor=head_factor,
+        warmup=warmup,
+        crop=parse_size(crop),
+        ratio=ratio,
+        drop_path=drop_path,
+        dropout=dropout,
+        precision=precision,
+        seed=seed,
+    )
+    options = RunOptions(out, workers, validate_every, save_every, resume)
+    with training(iterations) as show:
+        best = fit(data, config, recipe, options, weights, show)
+    if os.environ.get("RANK", "0") == "0":
+        typer.echo(f"trained {iterations} iterations; the best checkpoint is {best}")

@@ -1,0 +1,243 @@
+"""The loop: clips in, steps of AdamW, a line of JSON each, checkpoints and validations."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from mrcfa.data.dataset import LabelledVideos
+from mrcfa.data.datasets import labelled_videos
+from mrcfa.errors import MrcfaError, named
+from mrcfa.model.config import Config
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.weights import load_weights
+from mrcfa.training.checkpoints import (
+    BEST,
+    LAST,
+    Facts,
+    load_state,
+    read_facts,
+    save_last,
+    save_model,
+)
+from mrcfa.training.clips import Clips, Shard
+from mrcfa.training.processes import Process, joined, with_shared_norms
+from mrcfa.training.recipe import Precision, Recipe
+from mrcfa.training.trainee import Trainee, parameter_groups, start_classifiers
+from mrcfa.training.validation import validate
+
+LOG = "log.jsonl"
+Show = Callable[[int, float], None]
+"""Hears the iteration and its loss."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What does not change what is learnt."""
+
+    run: Path
+    workers: int = 2
+    validate_every: int = 2000
+    save_every: int = 200
+    resume: bool = False
+
+
+def train(
+    root: Path,
+    config: Config,
+    recipe: Recipe,
+    options: RunOptions,
+    weights: Path | None = None,
+    show: Show = lambda iteration, loss: None,
+) -> Path:
+    """Train on `root`, and answer where the best checkpoint is."""
+    with joined(recipe.batch) as process:
+        videos = labelled_videos(root, "train", config.depth)
+        held_back = labelled_videos(root, "val", config.depth)
+        clips = Clips(videos, config.references, config.size, recipe)
+        model = MRCFA(config, seed=recipe.seed)
+        torch.manual_seed(recipe.seed)
+        start_classifiers(model)
+        if weights is not None:
+            load_weights(model, weights)
+        facts = Facts(config, videos.labels, recipe, 0)
+        trainee = Trainee(model, recipe).to(process.device).train()
+        optimizer = torch.optim.AdamW(parameter_groups(trainee, recipe), betas=recipe.betas)
+        if options.resume:
+            facts = _resumed(options.run, facts, trainee, optimizer)
+        elif process.leads:
+            _start(options.run)
+        process.wait()
+        run = _Run(process, options, trainee, optimizer, clips, held_back)
+        run.go(facts, show if process.leads else lambda iteration, loss: None)
+    return options.run / BEST
+
+
+class _Run:
+    """What one process holds while it trains; the first one writes logs and checkpoints."""
+
+    def __init__(
+        self,
+        process: Process,
+        options: RunOptions,
+        trainee: Trainee,
+        optimizer: torch.optim.Optimizer,
+        clips: Clips,
+        held_back: LabelledVideos,
+    ) -> None:
+        self._process, self._options = process, options
+        self._trainee, self._optimizer = trainee, optimizer
+        self._clips, self._held_back = clips, held_back
+        shared = with_shared_norms(trainee, process)
+        self._learner = shared if process.world == 1 else DistributedDataParallel(shared)
+
+    def go(self, facts: Facts, show: Show) -> None:
+        log = Log(self._options.run / LOG, facts.iteration) if self._process.leads else None
+        for iteration, loss, seconds in self._steps(facts):
+            self._refuse_no_number(iteration, loss, facts.recipe)
+            facts = replace(facts, iteration=iteration + 1)
+            if log is not None:
+                log.write(iteration=facts.iteration, loss=loss, seconds=seconds)
+                facts = self._kept(facts, log)
+            show(facts.iteration, loss)
+            self._process.wait()
+
+    def _kept(self, facts: Facts, log: "Log") -> Facts:
+        ended = facts.iteration == facts.recipe.iterations
+        if facts.iteration % self._options.validate_every == 0 or ended:
+            facts = _validated(self._trainee.model, self._held_back, facts, self._options.run, log)
+        if facts.iteration % self._options.save_every == 0 or ended:
+            save_last(self._options.run, self._trainee, self._optimizer, facts)
+        return facts
+
+    def _refuse_no_number(self, iteration: int, loss: float, recipe: Recipe) -> None:
+        if not math.isfinite(loss):
+            first = iteration * recipe.batch
+            shown = named(self._clips.name_of(first + each) for each in range(recipe.batch))
+            raise MrcfaError(
+                f"the loss is {loss} at iteration {iteration + 1} (clips {shown}); "
+                f"{self._options.run / LAST} is from before it: start again from it with --weights "
+                "and a lower --learning-rate"
+            )
+
+    def _steps(self, facts: Facts) -> Iterator[tuple[int, float, dict[str, float]]]:
+        """Each iteration's number, loss, and how long it waited for data and computed."""
+        recipe, process = facts.recipe, self._process
+        loader = DataLoader(
+            self._clips,
+            batch_size=recipe.batch // process.world,
+            sampler=Shard(recipe, facts.iteration, process.rank, process.world),
+            num_workers=self._options.workers,
+            persistent_workers=self._options.workers > 0,
+            pin_memory=process.device.type == "cuda",
+        )
+        rates = [group["lr"] for group in self._optimizer.param_groups]
+        began = time.perf_counter()
+        for iteration, (frames, labels) in enumerate(loader, facts.iteration):
+            loaded = time.perf_counter()
+            for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * recipe.learning_rate_at(iteration)
+            # Of dropout: the same however this iteration was reached.
+            torch.manual_seed((recipe.seed * 1_000_003 + iteration) * 64 + process.rank)
+            loss = self._step(frames.to(process.device), labels.to(process.device), recipe)
+            ended = time.perf_counter()
+            yield iteration, loss, {"data": loaded - began, "compute": ended - loaded}
+            began = time.perf_counter()
+
+    def _step(self, frames: Tensor, labels: Tensor, recipe: Recipe) -> float:
+        """One step, and its loss over all processes; one that is not finite changes nothing.
+
+        DistributedDataParallel averages gradients, and the loss divides by all processes' pixels,
+        hence the factor.
+        """
+        kind, narrow = self._process.device.type, recipe.precision is Precision.BF16
+        self._optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(kind, torch.bfloat16, enabled=narrow):
+            sums = self._learner(frames, labels)
+        with torch.no_grad():
+            everywhere = self._process.total(sums.detach())
+        counted = torch.stack([sums[:, 0], everywhere[:, 1]], dim=1)
+        loss = self._trainee.loss(counted)
+        whole: float = self._trainee.loss(everywhere).item()
+        if math.isfinite(whole):
+            (loss * self._process.world).backward()
+            self._optimizer.step()
+        return whole
+
+
+def _validated(model: MRCFA, videos: LabelledVideos, facts: Facts, run: Path, log: "Log") -> Facts:
+    """Keeps the model as the best one if it is."""
+    scores = validate(model, videos)
+    log.write(
+        iteration=facts.iteration,
+        miou=scores.miou,
+        single_miou=scores.single_miou,
+        **{f"mvc{length}": value for length, value in scores.mvc.items()},
+    )
+    best = read_facts(run / BEST) if (run / BEST).is_file() else None
+    facts = replace(facts, score=scores.miou)
+    if best is None or best.score is None or not scores.miou <= best.score:
+        save_model(run / BEST, model, facts)
+    return facts
+
+
+class Log:
+    """A JSON line per step and validation; what a resumed run does again is cut off first."""
+
+    def __init__(self, path: Path, iteration: int) -> None:
+        kept = []
+        if path.is_file():
+            lines = path.read_text(encoding="utf-8").splitlines()
+            kept = [line for line in lines if _iteration_of(line) <= iteration]
+        self._file = path.open("w", encoding="utf-8")
+        self._file.writelines(f"{line}\n" for line in kept)
+
+    def write(self, **values: Any) -> None:
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
+        self._file.write(json.dumps(finite) + "\n")
+        self._file.flush()
+
+
+def _iteration_of(line: str) -> float:
+    """Infinity for a line that was cut off."""
+    try:
+        return float(json.loads(line)["iteration"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _start(run: Path) -> None:
+    if run.exists() and any(run.iterdir()):
+        raise MrcfaError(f"{run} holds a run already; --resume goes on with it, -o names another")
+    run.mkdir(parents=True, exist_ok=True)
+
+
+def _resumed(run: Path, facts: Facts, trainee: Trainee, optimizer: torch.optim.Optimizer) -> Facts:
+    if not (run / LAST).is_file():
+        raise MrcfaError(f"{run} has no {LAST} to resume from; start it without --resume")
+    found = read_facts(run / LAST)
+    if found is None:
+        raise MrcfaError(f"{run / LAST} was not written by mrcfa train; start a new run")
+    for part in ("config", "labels", "recipe"):
+        ours, theirs = getattr(facts, part), getattr(found, part)
+        other = [f.name for f in fields(ours) if getattr(ours, f.name) != getattr(theirs, f.name)]
+        if other:
+            name = other[0]
+            raise MrcfaError(
+                f"{run} was started with {part} {name} {getattr(theirs, name)} and not "
+                f"{getattr(ours, name)}; resume it with the same settings, or start a new run"
+            )
+    load_weights(trainee.model, run / LAST)
+    load_state(run, trainee, optimizer, found.iteration)
+    return found

@@ -1,0 +1,119 @@
+"""Several processes under `torchrun`: who this one is, and norms over what all of them see."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mrcfa.errors import MrcfaError
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One of `world` processes; rank 0 writes. Without torchrun there is one."""
+
+    rank: int = 0
+    world: int = 1
+    device: torch.device = CPU
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over all processes, through which gradients pass."""
+        if self.world == 1:
+            return values
+        total: Tensor = _Total.apply(values)  # type: ignore[no-untyped-call]
+        return total
+
+    def wait(self) -> None:
+        if self.world > 1:
+            dist.barrier()
+
+
+class _Total(torch.autograd.Function):
+    """Every process adds to every total, so a gradient is the sum over all of them as well."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total
+
+
+@contextmanager
+def joined(batch: int) -> Iterator[Process]:
+    """The process that torchrun started, with its GPU if there is one: nccl there, else gloo."""
+    gpu = torch.cuda.is_available()
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    device = torch.device("cuda", local) if gpu else torch.device("cpu")
+    if "RANK" not in os.environ:
+        yield Process(device=device)
+        return
+    if gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if gpu else "gloo")
+    try:
+        world = dist.get_world_size()
+        if batch % world:
+            raise MrcfaError(
+                f"a batch of {batch} cannot be shared by {world} processes; use a multiple"
+            )
+        yield Process(dist.get_rank(), world, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def with_shared_norms(module: nn.Module, process: Process) -> nn.Module:
+    """BatchNorm over the clips of all processes: PyTorch's own on GPUs, the same sums on CPUs."""
+    if process.world == 1:
+        return module
+    if process.device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    for part in list(module.modules()):
+        for name, child in list(part.named_children()):
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(part, name, GlooBatchNorm(child, process))
+    return module
+
+
+class GlooBatchNorm(nn.BatchNorm2d):
+    """BatchNorm over all processes; PyTorch's SyncBatchNorm has no CPU kernels."""
+
+    def __init__(self, norm: nn.BatchNorm2d, process: Process) -> None:
+        super().__init__(norm.num_features, norm.eps, norm.momentum)
+        self.load_state_dict(norm.state_dict())
+        self._process = process
+
+    def forward(self, image: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(image)
+        count = image.numel() / image.shape[1] * self._process.world
+        sums = torch.stack([image.sum((0, 2, 3)), (image * image).sum((0, 2, 3))])
+        mean, square = self._process.total(sums) / count
+        variance = square - mean**2
+        with torch.no_grad():
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            assert self.num_batches_tracked is not None
+            self.num_batches_tracked += 1
+            momentum = self.momentum or 0.1
+            self.running_mean.lerp_(mean, momentum)
+            self.running_var.lerp_(variance * count / (count - 1), momentum)
+        scale = self.weight / (variance + self.eps).sqrt()
+        shift = self.bias - mean * scale
+        return image * scale[:, None, None] + shift[:, None, None]

@@ -1,0 +1,58 @@
+"""The metrics of a model in training on whole videos, streamed as it will be deployed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.data.dataset import LabelledVideos
+from mrcfa.data.metrics import ConfusionMatrix, VideoConsistency, mean_consistency
+from mrcfa.model.frames import full_size_mask, network_input
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.streaming import Memory, decode_next
+from mrcfa.video.sources import read_image
+
+WINDOWS = (8, 16)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Undefined metrics are NaN."""
+
+    miou: float
+    single_miou: float
+    """Of the single-frame head on the same frames."""
+    mvc: dict[int, float]
+    strip: list[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]]
+    """Some frames with truth and mask."""
+
+
+def validate(model: MRCFA, videos: LabelledVideos) -> Scores:
+    was_training = model.training
+    model.eval()
+    classes = model.config.classes
+    confusion, single = ConfusionMatrix(classes), ConfusionMatrix(classes)
+    windows: dict[int, list[NDArray[np.float64]]] = {length: [] for length in WINDOWS}
+    strip = []
+    for clip in videos.clips:
+        memory, consistency = Memory(), VideoConsistency(WINDOWS)
+        for path in clip.images:
+            image = read_image(path)
+            size = (image.shape[0], image.shape[1])
+            features = model.encode(network_input(image, model.config.size))
+            logits, memory = decode_next(model, features, memory)
+            if path not in clip.masks:
+                continue
+            truth = videos.truth(clip.masks[path])
+            mask = full_size_mask(logits, model.config.size, size)
+            confusion.add(mask, truth)
+            alone = full_size_mask(model.predict_single(features), model.config.size, size)
+            single.add(alone, truth)
+            if videos.dense:
+                consistency.add(mask, truth)
+        strip.append((image, truth, mask))
+        for length in WINDOWS:
+            windows[length].append(consistency.windows(length))
+    model.train(was_training)
+    mvc = {length: mean_consistency(windows[length]) for length in WINDOWS}
+    return Scores(confusion.mean_iou, single.mean_iou, mvc, strip)

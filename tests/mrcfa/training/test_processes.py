@@ -1,0 +1,63 @@
+"""Two processes with half a batch each learn what one learns with the whole."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import cli
+from mrcfa.data.sample import write_sample
+from mrcfa.training.checkpoints import LAST
+from mrcfa.training.loop import LOG
+
+WORDS = (
+    "--backbone b0 --size 64x96 --crop 64x96 --iterations 1 --workers 0 --warmup 1 "
+    "--learning-rate 1e-4 --drop-path 0 --dropout 0"
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes") / "data"
+    write_sample(folder, {"train": 2, "val": 1}, frames=4, size=(64, 96))
+    return folder
+
+
+def trained(data, run, processes, batch):
+    start = [sys.executable]
+    if processes > 1:
+        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [*start, cli.__file__, "train", data, "-o", run, *WORDS.split(), "--batch", batch]
+    words = [str(word) for word in command]
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, env=alone, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+def test_two_processes_with_synchronised_norms_equal_one(data, tmp_path):
+    """Loss, running statistics and gradients: a tenth of them is AdamW's first moment.
+
+    AdamW's steps themselves are not compared. They follow the sign even of a gradient that is zero
+    but for rounding, such as that of a bias before a norm.
+    """
+    runs = [trained(data, tmp_path / str(count), count, 4) for count in (1, 2)]
+    one, two = (json.loads((run / LOG).read_text().splitlines()[0])["loss"] for run in runs)
+    assert two == pytest.approx(one, abs=1e-5)
+    one, two = (load_file(run / "state.1.safetensors") for run in runs)
+    moments = [name for name in one if name.endswith(".exp_avg")]
+    assert len(moments) > 200
+    for name in moments:
+        torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-5, msg=name)
+    one, two = (load_file(run / LAST) for run in runs)
+    for name in ("fusion.norm.running_mean", "fusion.norm.running_var"):
+        torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-5, msg=name)
+
+
+def test_a_batch_that_cannot_be_shared_is_told(data, tmp_path):
+    with pytest.raises(AssertionError, match="a batch of 3 cannot be shared by 2 processes"):
+        trained(data, tmp_path / "run", 2, 3)
