@@ -29,7 +29,7 @@ from mrcfa.training.checkpoints import (
     save_model,
 )
 from mrcfa.training.clips import Clips, Shard
-from mrcfa.training.processes import Process, joined, with_shared_norms
+from mrcfa.training.processes import Process, joined, share_norms
 from mrcfa.training.recipe import Precision, Recipe
 from mrcfa.training.trainee import Trainee, parameter_groups, start_classifiers
 from mrcfa.training.validation import validate
@@ -70,6 +70,7 @@ def train(
             load_weights(model, weights)
         facts = Facts(config, videos.labels, recipe, 0)
         trainee = Trainee(model, recipe).to(process.device).train()
+        share_norms(trainee, process)
         optimizer = torch.optim.AdamW(parameter_groups(trainee, recipe), betas=recipe.betas)
         if options.resume:
             facts = _resumed(options.run, facts, trainee, optimizer)
@@ -96,8 +97,8 @@ class _Run:
         self._process, self._options = process, options
         self._trainee, self._optimizer = trainee, optimizer
         self._clips, self._held_back = clips, held_back
-        shared = with_shared_norms(trainee, process)
-        self._learner = shared if process.world == 1 else DistributedDataParallel(shared)
+        alone = process.world == 1
+        self._learner = trainee if alone else DistributedDataParallel(trainee)
 
     def go(self, facts: Facts, show: Show) -> None:
         log = Log(self._options.run / LOG, facts.iteration) if self._process.leads else None

@@ -78,21 +78,21 @@ def joined(batch: int) -> Iterator[Process]:
         dist.destroy_process_group()
 
 
-def with_shared_norms(module: nn.Module, process: Process) -> nn.Module:
-    """BatchNorm over the clips of all processes: PyTorch's own on GPUs, the same sums on CPUs."""
-    if process.world == 1:
-        return module
-    if process.device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(module)
-    for part in list(module.modules()):
+def share_norms(module: nn.Module, process: Process) -> None:
+    """Let BatchNorms see the clips of all processes, before an optimizer holds their parameters.
+
+    PyTorch's own norm does it on GPUs; on CPUs it has no kernels, and sums do the same.
+    """
+    for part in list(module.modules()) if process.world > 1 else ():
         for name, child in list(part.named_children()):
             if isinstance(child, nn.BatchNorm2d):
-                setattr(part, name, GlooBatchNorm(child, process))
-    return module
+                on_gpu = process.device.type == "cuda"
+                shared = nn.SyncBatchNorm.convert_sync_batchnorm(child) if on_gpu else None
+                setattr(part, name, shared or GlooBatchNorm(child, process))
 
 
 class GlooBatchNorm(nn.BatchNorm2d):
-    """BatchNorm over all processes; PyTorch's SyncBatchNorm has no CPU kernels."""
+    """BatchNorm over all processes on CPUs."""
 
     def __init__(self, norm: nn.BatchNorm2d, process: Process) -> None:
         super().__init__(norm.num_features, norm.eps, norm.momentum)
