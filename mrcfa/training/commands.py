@@ -52,8 +52,12 @@ def train(
     from mrcfa.data.datasets import labelled_videos
     from mrcfa.training.loop import RunOptions
     from mrcfa.training.loop import train as fit
+    from mrcfa.training.survey import remarks
 
-    changes: dict[str, object] = {"classes": len(labelled_videos(data, "train", 0).labels.names)}
+    videos = labelled_videos(data, "train", 0)
+    for sentence in remarks(videos):
+        typer.echo(f"mrcfa: {sentence}", err=True)
+    changes: dict[str, object] = {"classes": len(videos.labels.names)}
     if size is not None:
         changes["size"] = parse_size(size)
     if references is not None:

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader
 from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.errors import MrcfaError, named
+from mrcfa.extras import MissingExtra
 from mrcfa.model.config import Config
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.weights import load_weights
@@ -31,6 +33,7 @@ from mrcfa.training.checkpoints import (
 from mrcfa.training.clips import Clips, Shard
 from mrcfa.training.processes import Process, joined, share_norms
 from mrcfa.training.recipe import Precision, Recipe
+from mrcfa.training.report import write_report
 from mrcfa.training.trainee import Trainee, parameter_groups, start_classifiers
 from mrcfa.training.validation import validate
 
@@ -106,7 +109,8 @@ class _Run:
             self._refuse_no_number(iteration, loss, facts.recipe)
             facts = replace(facts, iteration=iteration + 1)
             if log is not None:
-                log.write(iteration=facts.iteration, loss=loss, seconds=seconds)
+                rate = facts.recipe.learning_rate * facts.recipe.learning_rate_at(iteration)
+                log.write(iteration=facts.iteration, loss=loss, rate=rate, seconds=seconds)
                 facts = self._kept(facts, log)
             show(facts.iteration, loss)
             self._process.wait()
@@ -187,6 +191,8 @@ def _validated(model: MRCFA, videos: LabelledVideos, facts: Facts, run: Path, lo
     facts = replace(facts, score=scores.miou)
     if best is None or best.score is None or not scores.miou <= best.score:
         save_model(run / BEST, model, facts)
+    with suppress(MissingExtra):  # curves are a help, and no reason to stop
+        write_report(run, run / LOG, facts, scores.strip)
     return facts
 
 

@@ -13,6 +13,9 @@ from mrcfa.model.streaming import Memory, decode_next
 from mrcfa.video.sources import read_image
 
 WINDOWS = (8, 16)
+Strip = list[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]]
+"""Frames (h, w, 3) with truth and mask (h, w)."""
+PICTURED = 4
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,8 @@ class Scores:
     single_miou: float
     """Of the single-frame head on the same frames."""
     mvc: dict[int, float]
-    strip: list[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]]
-    """Some frames with truth and mask."""
+    strip: Strip
+    """The last annotated frame of the first videos."""
 
 
 def validate(model: MRCFA, videos: LabelledVideos) -> Scores:
@@ -33,7 +36,7 @@ def validate(model: MRCFA, videos: LabelledVideos) -> Scores:
     classes = model.config.classes
     confusion, single = ConfusionMatrix(classes), ConfusionMatrix(classes)
     windows: dict[int, list[NDArray[np.float64]]] = {length: [] for length in WINDOWS}
-    strip = []
+    strip: Strip = []
     for clip in videos.clips:
         memory, consistency = Memory(), VideoConsistency(WINDOWS)
         for path in clip.images:
@@ -43,14 +46,15 @@ def validate(model: MRCFA, videos: LabelledVideos) -> Scores:
             logits, memory = decode_next(model, features, memory)
             if path not in clip.masks:
                 continue
-            truth = videos.truth(clip.masks[path])
+            shown, truth = image, videos.truth(clip.masks[path])
             mask = full_size_mask(logits, model.config.size, size)
             confusion.add(mask, truth)
             alone = full_size_mask(model.predict_single(features), model.config.size, size)
             single.add(alone, truth)
             if videos.dense:
                 consistency.add(mask, truth)
-        strip.append((image, truth, mask))
+        if len(strip) < PICTURED:
+            strip.append((shown, truth, mask))
         for length in WINDOWS:
             windows[length].append(consistency.windows(length))
     model.train(was_training)

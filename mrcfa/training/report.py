@@ -1,0 +1,102 @@
+"""`curves.png` and `report.html` of a run: loss, learning rate, metrics, and some frames."""
+
+import json
+from base64 import b64encode
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.extras import load
+from mrcfa.files import write_whole
+from mrcfa.training.checkpoints import Facts
+from mrcfa.training.validation import Strip
+
+CURVES, REPORT = "curves.png", "report.html"
+SMOOTHED = 50
+"""Steps over which the loss is averaged."""
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><title>{title}</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
+img{{max-width:100%}}figure{{margin:0 0 1rem}}
+.strip{{display:grid;grid-template-columns:repeat(3,1fr);gap:.4rem}}
+td,th{{text-align:left;padding:.1rem 1rem .1rem 0}}</style>
+<h1>{title}</h1><p>{summary}</p><figure><img src="{curves}" alt="loss, learning rate and metrics">
+</figure><h2>Frames, truth, masks</h2><div class="strip">{strip}</div><h2>Recipe</h2>
+<table>{recipe}</table></html>
+"""
+
+
+def write_report(run: Path, log: Path, facts: Facts, strip: Strip) -> None:
+    """Needs matplotlib and Pillow."""
+    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    picture = _curves(entries)
+    write_whole(run / CURVES, picture)
+    palette = np.zeros((256, 3), np.uint8)
+    palette[: len(facts.labels.colours)] = facts.labels.colours
+    cells = [
+        _uri(_png(each), "png")
+        for image, truth, mask in strip
+        for each in (image, palette[truth], palette[mask])
+    ]
+    recipe = {**vars(facts.recipe), "size": facts.config.size, "backbone": facts.config.backbone}
+    score = "no validation yet" if facts.score is None else f"mIoU {facts.score:.4f}"
+    page = _PAGE.format(
+        title=f"MRCFA {facts.config.backbone}, {len(facts.labels.names)} classes",
+        summary=f"{facts.iteration} of {facts.recipe.iterations} iterations, {score}",
+        curves=_uri(picture, "png"),
+        strip="".join(f'<img src="{each}" alt="frame, truth or mask">' for each in cells),
+        recipe="".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in recipe.items()
+        ),
+    )
+    write_whole(run / REPORT, page.encode())
+
+
+def _curves(entries: list[dict[str, Any]]) -> bytes:
+    figure = load("matplotlib.figure").Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    steps = [entry for entry in entries if "loss" in entry]
+    numbers = [entry["iteration"] for entry in steps]
+    losses = np.array([entry["loss"] for entry in steps], np.float64)
+    left.plot(numbers, losses, color="0.8", linewidth=0.6)
+    if len(losses) > SMOOTHED:
+        smooth = np.convolve(losses, np.ones(SMOOTHED) / SMOOTHED, "valid")
+        left.plot(numbers[SMOOTHED - 1 :], smooth, color="tab:blue")
+    left.set(xlabel="iteration", ylabel="loss")
+    rate = left.twinx()
+    rate.plot(numbers, [entry["rate"] for entry in steps], color="tab:orange", linewidth=1)
+    rate.set_ylabel("learning rate of the backbone")
+    tests = [entry for entry in entries if "miou" in entry]
+    for name, label in (
+        ("miou", "mIoU"),
+        ("single_miou", "mIoU, single-frame head"),
+        ("mvc8", "mVC8"),
+        ("mvc16", "mVC16"),
+    ):
+        known = [(entry["iteration"], entry[name]) for entry in tests if entry[name] is not None]
+        if known:
+            right.plot(*zip(*known, strict=True), marker="o", markersize=3, label=label)
+    right.set(xlabel="iteration", ylim=(0, 1))
+    if tests:
+        right.legend(loc="lower right", fontsize=8)
+    content = BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    return content.getvalue()
+
+
+def _png(picture: NDArray[np.uint8]) -> bytes:
+    pillow, content = load("PIL.Image"), BytesIO()
+    image = pillow.fromarray(picture)
+    image.thumbnail((320, 320))
+    image.save(content, "PNG")
+    return content.getvalue()
+
+
+def _uri(content: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{b64encode(content).decode()}"
