@@ -119,14 +119,17 @@ def _benched(make: MakeBundle, bundle: Path | None, size: str | None) -> Path:
 
 
 def evaluate(
-    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    bundle: Annotated[Path, typer.Argument(help="A bundle, or a run of mrcfa train.")],
     dataset: Annotated[
         Path, typer.Argument(help="VSPW, Cityscapes, or your own with a labels.json.")
     ],
     split: Annotated[str, typer.Option(help="Which videos.")] = "val",
     backend: Annotated[str, typer.Option(help=f"One of {named(records.CHOICES)}.")] = "auto",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N videos.")] = None,
-    against: Annotated[Path | None, typer.Option(help="A bundle to compare with.")] = None,
+    against: Annotated[Path | None, typer.Option(help="A bundle or run to compare with.")] = None,
+    single: Annotated[
+        bool, typer.Option("--single", help="Every frame alone, by the single-frame head.")
+    ] = False,
     against_backend: Annotated[
         str | None, typer.Option(help="The backend of --against. Default: --backend.")
     ] = None,
@@ -140,16 +143,17 @@ def evaluate(
 ) -> None:
     """Measure mIoU, weighted IoU, pixel accuracy, mVC8 and mVC16; goes on where it stopped."""
     from benchmarks import evaluate as evaluation
+    from benchmarks.candidate import Candidate
 
-    options = evaluation.EvalOptions(dataset, split, limit, vspw_script, cold_start)
-    candidates = [(bundle, backend)]
+    options = evaluation.EvalOptions(dataset, split, limit, vspw_script)
+    candidates = [Candidate(bundle, backend, cold_start, single)]
     if against is not None:
-        candidates.append((against, against_backend or backend))
+        candidates.append(Candidate(against, against_backend or backend, cold_start))
     try:
         done = []
-        for path, name in candidates:
+        for candidate in candidates:
             with counting() as advance:
-                done.append(evaluation.evaluate(path, name, options, advance))
+                done.append(evaluation.evaluate(candidate, options, advance))
     except KeyboardInterrupt:
         typer.echo("mrcfa: stopped; the same command goes on after the last whole video", err=True)
         raise typer.Exit(130) from None

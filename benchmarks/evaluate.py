@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mrcfa
-from mrcfa.backends.records import ColdStart
-from mrcfa.bundle import Bundle
+from benchmarks.candidate import Candidate
 from mrcfa.data.dataset import Clip, LabelledVideos
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.data.metrics import (
@@ -27,7 +26,6 @@ from mrcfa.data.metrics import (
 )
 from mrcfa.errors import MrcfaError
 from mrcfa.files import cache_folder, fingerprint, replaced
-from mrcfa.stream import Stream
 from mrcfa.video.segment import Segmenter, ahead, behind
 from mrcfa.video.sources import read_image
 
@@ -46,7 +44,6 @@ class EvalOptions:
     """Take only this many videos."""
     as_script: bool = False
     """Compute mVC as VSPW's public script does: ignored pixels count, windows are pooled."""
-    cold_start: ColdStart = ColdStart.STREAM
 
 
 @dataclass(frozen=True)
@@ -79,18 +76,16 @@ class Evaluation:
 
 
 def evaluate(
-    bundle: Path,
-    backend: str,
+    candidate: Candidate,
     options: EvalOptions,
     advance: Callable[..., None] = lambda **_: None,
 ) -> Evaluation:
-    """Evaluate a bundle; `advance(total=…)` is called once, then `advance()` after every frame."""
-    opened = Bundle.open(bundle)
-    videos = labelled_videos(options.root, options.split, opened.config.depth)
-    _check_classes(opened, videos)
-    clips = videos.clips[: options.limit]
-    with _stream(bundle, backend, options.cold_start) as stream:
-        store = _store(opened, stream.backend, options, videos)
+    """Evaluate; `advance(total=…)` is called once, then `advance()` after every frame."""
+    with candidate.opened() as segmenter:
+        videos = labelled_videos(options.root, options.split, segmenter.config.depth)
+        _check_classes(candidate.path, segmenter.classes, videos)
+        clips = videos.clips[: options.limit]
+        store = _store(candidate, segmenter.backend, options, videos)
         advance(total=sum(len(clip.images) for clip in clips))
         scores = []
         for clip in clips:
@@ -100,10 +95,12 @@ def evaluate(
                 for _ in clip.images:
                     advance()
             else:
-                scores.append(score_video(stream, videos, clip, options.as_script, advance))
+                scores.append(score_video(segmenter, videos, clip, options.as_script, advance))
                 _save(scores[-1], kept)
-        result = summary(str(bundle), stream.backend, stream.classes, scores, options.as_script)
-        return replace(result, store=store)
+        made = summary(
+            str(candidate.path), segmenter.backend, segmenter.classes, scores, options.as_script
+        )
+        return replace(made, store=store)
 
 
 def forget(done: Evaluation) -> None:
@@ -200,9 +197,9 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join([f"{first.videos} videos, {first.frames} annotated frames", *lines])
 
 
-def _check_classes(bundle: Bundle, videos: LabelledVideos) -> None:
+def _check_classes(path: Path, ours: tuple[str, ...], videos: LabelledVideos) -> None:
     """A score is of classes that both sides mean alike."""
-    ours, theirs = bundle.manifest.classes, videos.labels.names
+    theirs = videos.labels.names
     if ours == theirs:
         return
     if len(ours) != len(theirs):
@@ -211,17 +208,8 @@ def _check_classes(bundle: Bundle, videos: LabelledVideos) -> None:
         one, other = next(pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1])
         what = f"the class {one!r} where {videos.root} has {other!r}"
     raise MrcfaError(
-        f"{bundle.path} has {what}; evaluate it on its own dataset, or export it with its --labels"
+        f"{path} has {what}; evaluate it on its own dataset, or export it with its --labels"
     )
-
-
-def _stream(bundle: Path, backend: str, cold_start: ColdStart) -> Stream:
-    """Only the reference model has another cold start: the graphs do not hold that head."""
-    if cold_start is ColdStart.STREAM:
-        return Stream(bundle, backend)
-    if backend not in ("auto", "eager"):
-        raise MrcfaError(f"--cold-start {cold_start.value} needs --backend eager, not {backend}")
-    return Stream(bundle, "eager", cold_start=cold_start)
 
 
 def _frames(
@@ -238,16 +226,18 @@ def _frames(
         yield image, truth
 
 
-def _store(bundle: Bundle, backend: str, options: EvalOptions, videos: LabelledVideos) -> Path:
-    """Where finished videos are kept: a folder for exactly this bundle, backend and options."""
+def _store(
+    candidate: Candidate, backend: str, options: EvalOptions, videos: LabelledVideos
+) -> Path:
+    """Where finished videos are kept: a folder for exactly this candidate and these options."""
     made_from = fingerprint(
         mrcfa.__version__,
-        bundle.manifest.to_json(),
+        candidate.identity,
+        candidate.cold_start,
         backend,
         options.root.resolve(),
         options.split,
         options.as_script,
-        options.cold_start,
         videos.labels,
         videos.dense,
     )

@@ -12,6 +12,7 @@ from mrcfa.backends.records import ColdStart, Options
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError, member
 from mrcfa.extras import load
+from mrcfa.model.config import Config
 
 
 class Stream:
@@ -60,6 +61,11 @@ class Stream:
         self.palette: NDArray[np.uint8] = np.array(self._bundle.manifest.palette, np.uint8)
         self._device_masks = device_masks
         self._state: Any = self._backend.start()
+
+    @property
+    def config(self) -> Config:
+        """Of the model in the bundle."""
+        return self._bundle.config
 
     @property
     def backend(self) -> str:

@@ -21,9 +21,9 @@ from mrcfa.files import write_whole
 from mrcfa.model.config import Config
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.training.recipe import Recipe
+from mrcfa.training.runs import LAST
 from mrcfa.training.trainee import Trainee
 
-LAST, BEST = "last.safetensors", "best.safetensors"
 FIELD = "mrcfa"
 """The entry of a file's metadata that holds `Facts` as JSON."""
 

@@ -21,19 +21,12 @@ from mrcfa.extras import MissingExtra
 from mrcfa.model.config import Config
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.weights import load_weights
-from mrcfa.training.checkpoints import (
-    BEST,
-    LAST,
-    Facts,
-    load_state,
-    read_facts,
-    save_last,
-    save_model,
-)
+from mrcfa.training.checkpoints import Facts, load_state, read_facts, save_last, save_model
 from mrcfa.training.clips import Clips, Shard
 from mrcfa.training.processes import Process, joined, share_norms
 from mrcfa.training.recipe import Precision, Recipe
 from mrcfa.training.report import write_report
+from mrcfa.training.runs import BEST, LAST
 from mrcfa.training.trainee import Trainee, parameter_groups, start_classifiers
 from mrcfa.training.validation import validate
 

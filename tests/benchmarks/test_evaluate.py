@@ -8,6 +8,7 @@ from PIL import Image
 from small_vspw import scene, write_vspw
 
 from benchmarks import evaluate as evaluation
+from benchmarks.candidate import Candidate
 from benchmarks.evaluate import EvalOptions, evaluate, forget, report, score_video, summary, table
 from mrcfa.backends.records import ColdStart
 from mrcfa.data.datasets import labelled_videos
@@ -130,7 +131,7 @@ def test_a_mask_that_does_not_fit_is_named(tmp_path, mask, message):
 def test_a_bundle_is_evaluated_over_all_videos(sample, bundle):
     advanced = []
     result = evaluate(
-        bundle("b0"), "auto", EvalOptions(sample), lambda **told: advanced.append(told)
+        Candidate(bundle("b0")), EvalOptions(sample), lambda **told: advanced.append(told)
     )
     assert (result.videos, result.frames) == (2, 2 * FRAMES)
     assert result.backend.startswith("onnxruntime")
@@ -139,7 +140,7 @@ def test_a_bundle_is_evaluated_over_all_videos(sample, bundle):
 
 
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(sample, bundle, cache, monkeypatch):
-    whole = evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample))
+    whole = evaluate(Candidate(bundle("b0"), "onnxruntime"), EvalOptions(sample))
     forget(whole)
     seen = []
 
@@ -151,8 +152,8 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(sample, bundle, cach
 
     monkeypatch.setattr(evaluation, "score_video", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample))
-    resumed = evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample))
+        evaluate(Candidate(bundle("b0"), "onnxruntime"), EvalOptions(sample))
+    resumed = evaluate(Candidate(bundle("b0"), "onnxruntime"), EvalOptions(sample))
     assert seen == ["sample_0", "sample_1", "sample_1"]
     assert resumed == whole
     forget(resumed)
@@ -161,15 +162,17 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(sample, bundle, cach
 
 def test_a_video_that_changed_meanwhile_is_evaluated_anew(tmp_path, bundle, monkeypatch):
     write_vspw(tmp_path / "sample", videos=1, frames=3, size=SIZE)
-    before = evaluate(bundle("b0"), "onnxruntime", EvalOptions(tmp_path / "sample"))
+    before = evaluate(Candidate(bundle("b0"), "onnxruntime"), EvalOptions(tmp_path / "sample"))
     mask = tmp_path / "sample" / "data" / "sample_0" / "mask" / "00000000.png"
     Image.fromarray(np.zeros(SIZE, np.uint8)).save(mask)
-    after = evaluate(bundle("b0"), "onnxruntime", EvalOptions(tmp_path / "sample"))
+    after = evaluate(Candidate(bundle("b0"), "onnxruntime"), EvalOptions(tmp_path / "sample"))
     assert after.metrics != before.metrics
 
 
 def test_the_first_videos_alone_can_be_asked_for(sample, bundle):
-    assert evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample, limit=1)).videos == 1
+    assert (
+        evaluate(Candidate(bundle("b0"), "onnxruntime"), EvalOptions(sample, limit=1)).videos == 1
+    )
 
 
 def test_the_public_script_counts_ignored_pixels_and_pools(sample):
@@ -191,22 +194,21 @@ def test_the_public_script_counts_ignored_pixels_and_pools(sample):
 
 def test_a_single_frame_cold_start_answers_the_first_frames_differently(tmp_path, bundle):
     write_vspw(tmp_path / "sample", videos=1, frames=2, size=SIZE)
-    stream = evaluate(bundle("b0"), "eager", EvalOptions(tmp_path / "sample"))
-    single = evaluate(
-        bundle("b0"), "auto", EvalOptions(tmp_path / "sample", cold_start=ColdStart.SINGLE)
-    )
+    stream = evaluate(Candidate(bundle("b0"), "eager"), EvalOptions(tmp_path / "sample"))
+    cold = Candidate(bundle("b0"), cold_start=ColdStart.SINGLE)
+    single = evaluate(cold, EvalOptions(tmp_path / "sample"))
     assert single.backend == stream.backend
     assert single.metrics != stream.metrics
 
 
 def test_a_cold_start_that_a_backend_lacks_is_refused(sample, bundle):
     with pytest.raises(MrcfaError, match="--cold-start single needs --backend eager"):
-        evaluate(bundle("b0"), "onnxruntime", EvalOptions(sample, cold_start=ColdStart.SINGLE))
+        evaluate(Candidate(bundle("b0"), "onnxruntime", ColdStart.SINGLE), EvalOptions(sample))
 
 
 def test_a_bundle_of_another_dataset_is_refused(cityscapes, bundle):
     with pytest.raises(MrcfaError, match=r"has 124 classes and .*cityscapes 19; evaluate"):
-        evaluate(bundle("b0"), "auto", EvalOptions(cityscapes))
+        evaluate(Candidate(bundle("b0"), "auto"), EvalOptions(cityscapes))
 
 
 def two_results(sample):

@@ -19,9 +19,10 @@ import cli
 from mrcfa import preset
 from mrcfa.data.sample import write_sample
 from mrcfa.errors import MrcfaError
-from mrcfa.training.checkpoints import BEST, LAST, read_facts
+from mrcfa.training.checkpoints import read_facts
 from mrcfa.training.loop import LOG, RunOptions, train
 from mrcfa.training.recipe import Recipe
+from mrcfa.training.runs import BEST, LAST
 
 SIZE = (64, 96)
 QUICK = Recipe(iterations=4, batch=2, crop=SIZE, learning_rate=3e-4, warmup=2)

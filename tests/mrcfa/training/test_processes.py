@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 import cli
 from mrcfa.data.sample import write_sample
-from mrcfa.training.checkpoints import LAST
 from mrcfa.training.loop import LOG
+from mrcfa.training.runs import LAST
 
 WORDS = (
     "--backbone b0 --size 64x96 --crop 64x96 --iterations 1 --workers 0 --warmup 1 "
