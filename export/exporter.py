@@ -26,7 +26,7 @@ from mrcfa.errors import MrcfaError, named
 from mrcfa.files import sha256
 from mrcfa.flavours import TOPK_LIMIT
 from mrcfa.manifest import Graph, Manifest, Output, TensorSpec, Weights
-from mrcfa.model.config import MEAN, STD, Config
+from mrcfa.model.config import MEAN, STD, Config, Method
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.weights import load_weights, save_weights
 
@@ -165,6 +165,11 @@ def _trace(variant: Variant, model: MRCFA, options: ExportOptions, progress: Pro
 
 def check_options(config: Config, options: ExportOptions) -> None:
     """Refuse what cannot work before any work is done."""
+    if config.method is not Method.MRCFA:
+        raise MrcfaError(
+            f"a model of the method {config.method.value} cannot be exported yet; evaluate its run "
+            "with mrcfa eval"
+        )
     if options.labels is not None and len(options.labels.names) != config.classes:
         raise MrcfaError(
             f"the labels name {len(options.labels.names)} classes and the model has "

@@ -9,7 +9,8 @@ from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.manifest import Output
 from mrcfa.model.frames import full_size_mask, network_input
-from mrcfa.model.mrcfa import MRCFA, Features
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import Features
 from mrcfa.model.streaming import Memory, decode_next
 from mrcfa.model.weights import load_weights
 

@@ -58,6 +58,16 @@ class Backbone(str, Enum):
         return 2 if self is Backbone.B1 else 1
 
 
+class Method(str, Enum):
+    """What is trained: the paper's model, or a baseline of its ablation."""
+
+    MRCFA = "mrcfa"
+    SEGFORMER = "segformer"
+    """One frame alone."""
+    FEATURE_PYRAMID = "feature-pyramid"
+    """Features are merged over the scales instead of affinities."""
+
+
 _DEPTHS = {
     Backbone.B0: (2, 2, 2, 2),
     Backbone.B1: (2, 2, 2, 2),
@@ -96,6 +106,7 @@ class Config:
     """Single-scale affinity refinement; without it the maps are aggregated as they are."""
     maa: bool = True
     """Multi-scale affinity aggregation; without it the finest scale stands alone."""
+    method: Method = Method.MRCFA
 
     def __post_init__(self) -> None:
         for name in ("size", "references", "widths", "depths"):

@@ -20,17 +20,10 @@ from mrcfa.model.affinity import (
 )
 from mrcfa.model.config import FEATURE_CHANNELS, Config, check_size
 from mrcfa.model.frames import resize
-from mrcfa.model.fusion import Fusion
-from mrcfa.model.mit import MiT, as_tokens
+from mrcfa.model.mit import as_tokens
+from mrcfa.model.segformer import Features, SegFormer
 
 Grid = tuple[int, int]
-
-
-class Features(NamedTuple):
-    """What the encoder sees in a frame: c1…c4 and the fused F (B, 256, H/4, W/4)."""
-
-    stages: tuple[Tensor, ...]
-    fused: Tensor
 
 
 class Target(NamedTuple):
@@ -57,26 +50,14 @@ class Relation(NamedTuple):
     weights: Tensor
 
 
-class MRCFA(nn.Module):
+class MRCFA(SegFormer):
     """(B, T, 3, H, W) normalised clip, target last -> (B, classes, H/4, W/4) logits.
 
     T is one more than the number of references, or 1 for the single-frame prediction.
     """
 
-    def __init__(self, config: Config, seed: int = 0) -> None:
-        super().__init__()
-        self.config = config
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self._build(config)
-            self.apply(_initialise)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # CPUs like it
-        self.eval()
-
     def _build(self, config: Config) -> None:
-        self.encoder = MiT(config.widths, config.depths)
-        self.fusion = Fusion(config.widths)
-        self.linear_pred = nn.Conv2d(FEATURE_CHANNELS, config.classes, 1)
+        super()._build(config)
         self.query, self.key, self.reduce = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
         for stride in config.strides:
             width = config.width(stride)
@@ -104,16 +85,6 @@ class MRCFA(nn.Module):
         )
         return self.decode(self.ask(now), [self.answer(frame) for frame in earlier])
 
-    def encode(self, frames: Tensor) -> Features:
-        """(B, 3, H, W) -> stage features and F."""
-        stages = self.encoder(frames)
-        return Features(stages, self.fusion(stages))
-
-    def predict_single(self, features: Features) -> Tensor:
-        """The single-frame prediction, which the authors use while there are no references."""
-        logits: Tensor = self.linear_pred(features.fused)
-        return logits
-
     def ask(self, features: Features) -> Target:
         queries, grids = {}, {}
         for stride in self.config.strides:
@@ -136,23 +107,9 @@ class MRCFA(nn.Module):
 
     def relate(self, target: Target, reference: Reference) -> Relation:
         """STM, SAR, MAA and the softmax over the kept tokens, for one reference."""
-        grid = reference.grid
-        coarse = target.queries[32] @ reference.keys[32].transpose(1, 2)
-        scores = upsample_keys(importance(coarse).unsqueeze(1), reference.grids[32], grid)
-        selected = select_tokens(scores.squeeze(1), self.config.kept_of(math.prod(grid)))
-
+        selected, affinities = self._affinities(target, reference)
         maps = {}
-        for stride in self.config.strides:
-            if reference.grids[stride] == grid:
-                keys = gather_tokens(reference.keys[stride], selected)
-                affinity = target.queries[stride] @ keys.transpose(1, 2)
-            else:
-                affinity = upsample_keys(
-                    target.queries[stride] @ reference.keys[stride].transpose(1, 2),
-                    reference.grids[stride],
-                    grid,
-                )
-                affinity = torch.take_along_dim(affinity, selected.unsqueeze(1), dim=2)
+        for stride, affinity in affinities.items():
             images = affinity.transpose(1, 2).unflatten(2, target.grids[stride])
             maps[stride] = images.flatten(0, 1).unsqueeze(1)
         refined = self.refinement(maps)
@@ -160,14 +117,37 @@ class MRCFA(nn.Module):
         weights = refined.view(*selected.shape, -1).transpose(1, 2).softmax(dim=2)
         return Relation(selected, weights)
 
+    def _affinities(self, target: Target, reference: Reference) -> tuple[Tensor, dict[int, Tensor]]:
+        """STM: the kept tokens (B, S), and their affinities (B, h·w, S) at every scale."""
+        grid = reference.grid
+        coarse = target.queries[32] @ reference.keys[32].transpose(1, 2)
+        scores = upsample_keys(importance(coarse).unsqueeze(1), reference.grids[32], grid)
+        selected = select_tokens(scores.squeeze(1), self.config.kept_of(math.prod(grid)))
+        affinities = {}
+        for stride in self.config.strides:
+            if reference.grids[stride] == grid:
+                keys = gather_tokens(reference.keys[stride], selected)
+                affinities[stride] = target.queries[stride] @ keys.transpose(1, 2)
+            else:
+                affinity = upsample_keys(
+                    target.queries[stride] @ reference.keys[stride].transpose(1, 2),
+                    reference.grids[stride],
+                    grid,
+                )
+                kept = torch.take_along_dim(affinity, selected.unsqueeze(1), dim=2)
+                affinities[stride] = kept
+        return selected, affinities
+
+    def retrieve(self, target: Target, reference: Reference) -> Tensor:
+        """What one reference says of the target's positions, (B, 256, h, w)."""
+        selected, weights = self.relate(target, reference)
+        tokens = weights @ gather_tokens(reference.values, selected)
+        return tokens.transpose(1, 2).view_as(target.feature)
+
     def decode(self, target: Target, references: list[Reference]) -> Tensor:
-        """Retrieve every reference's values, average them, add the target's own feature."""
-        retrieved = []
-        for reference in references:
-            selected, weights = self.relate(target, reference)
-            retrieved.append(weights @ gather_tokens(reference.values, selected))
-        mean = torch.stack(retrieved).mean(dim=0)
-        feature = target.feature + mean.transpose(1, 2).view_as(target.feature)
+        """Retrieve from every reference, average, add the target's own feature."""
+        retrieved = [self.retrieve(target, reference) for reference in references]
+        feature = target.feature + torch.stack(retrieved).mean(dim=0)
         logits: Tensor = self.classify(feature)
         if self.config.output_stride == 4:
             return logits
@@ -199,20 +179,3 @@ def _grid(image: Tensor) -> Grid:
 def _half(fused: Tensor) -> Tensor:
     """F½: F at half size."""
     return F.interpolate(fused, scale_factor=0.5, mode="bilinear", align_corners=False)
-
-
-def _initialise(module: nn.Module) -> None:
-    """Truncated normal 0.02 for linears and biases, fan-out normal for convs.
-
-    SegFormer begins with zero biases, but an exporter drops what adds zero, and a random model
-    would then be faster than a trained one.
-    """
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-    elif isinstance(module, nn.Conv2d):
-        fan_out = module.out_channels * math.prod(module.kernel_size) // module.groups
-        nn.init.normal_(module.weight, std=math.sqrt(2 / fan_out))
-    else:
-        return
-    if module.bias is not None:
-        nn.init.trunc_normal_(module.bias, std=0.02)

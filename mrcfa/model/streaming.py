@@ -1,24 +1,24 @@
 """The reference model, a frame at a time: what a frame answers is kept for those that follow."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mrcfa.model.mrcfa import MRCFA, Features, Reference
 from mrcfa.model.schedule import references_at
+from mrcfa.model.segformer import Features, SegFormer
 
 
 class Memory(NamedTuple):
     """The frame number and what the last frames answer with, oldest first."""
 
     frame: int = 0
-    references: tuple[Reference, ...] = ()
+    references: tuple[Any, ...] = ()
 
 
 @torch.no_grad()
 def decode_next(
-    model: MRCFA, features: Features, memory: Memory, alone: bool = False
+    model: SegFormer, features: Features, memory: Memory, alone: bool = False
 ) -> tuple[Tensor, Memory]:
     """A frame's logits (1, classes, H/4, W/4), and the memory for the next one.
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mrcfa.errors import MrcfaError, named
 from mrcfa.files import write_whole
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import SegFormer
 
 _STAGE = {"4": "1", "8": "2", "16": "3", "32": "4"}
 
@@ -52,7 +52,7 @@ _TRAINING_ONLY = re.compile(r"^decode_head\.(conv_seg|deco[123])\.")
 _IMAGENET = re.compile(r"^(patch_embed|block|norm)\d\.|^head\.")
 
 
-def load_weights(model: MRCFA, path: str | Path) -> None:
+def load_weights(model: SegFormer, path: str | Path) -> None:
     """Fill `model` from a file; on any mismatch the model stays as it was and the keys are named.
 
     A file that holds an ImageNet backbone alone fills the encoder and leaves the rest.
@@ -77,7 +77,7 @@ def load_weights(model: MRCFA, path: str | Path) -> None:
     model.load_state_dict({expected[key]: value for key, value in entries.items()}, strict=False)
 
 
-def save_weights(model: MRCFA, path: str | Path) -> None:
+def save_weights(model: SegFormer, path: str | Path) -> None:
     """Write the model's weights as safetensors, under our own names."""
     write_whole(Path(path), save({k: v.contiguous() for k, v in model.state_dict().items()}))
 

@@ -19,7 +19,7 @@ from mrcfa.decoding import Damage, from_json
 from mrcfa.errors import MrcfaError
 from mrcfa.files import write_whole
 from mrcfa.model.config import Config
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import SegFormer
 from mrcfa.training.recipe import Recipe
 from mrcfa.training.runs import LAST
 from mrcfa.training.trainee import Trainee
@@ -53,7 +53,7 @@ def read_facts(path: Path) -> Facts | None:
         raise MrcfaError(f"{path} is no checkpoint that safetensors can read: {error}") from None
 
 
-def save_model(path: Path, model: MRCFA, facts: Facts) -> None:
+def save_model(path: Path, model: SegFormer, facts: Facts) -> None:
     weights = {name: weight.contiguous() for name, weight in model.state_dict().items()}
     write_whole(path, save(weights, {FIELD: json.dumps(asdict(facts))}))
 

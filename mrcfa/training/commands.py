@@ -8,7 +8,7 @@ import typer
 
 import mrcfa
 from mrcfa.arguments import parse_offsets, parse_size
-from mrcfa.model.config import Backbone
+from mrcfa.model.config import Backbone, Method
 from mrcfa.progress import training
 from mrcfa.training.recipe import Precision, Recipe
 
@@ -18,6 +18,9 @@ PAPER = Recipe()
 def train(
     data: Annotated[Path, typer.Argument(help="VSPW, Cityscapes, or your own with labels.json.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The run's directory.")],
+    method: Annotated[
+        Method, typer.Option(help="The paper's model, or a baseline of its ablation.")
+    ] = Method.MRCFA,
     backbone: Annotated[Backbone, typer.Option(help="MiT backbone.")] = Backbone.B1,
     preset: Annotated[str, typer.Option(help="Whose references and scales: vspw, ….")] = "vspw",
     weights: Annotated[
@@ -57,7 +60,7 @@ def train(
     videos = labelled_videos(data, "train", 0)
     for sentence in remarks(videos):
         typer.echo(f"mrcfa: {sentence}", err=True)
-    changes: dict[str, object] = {"classes": len(videos.labels.names)}
+    changes: dict[str, object] = {"classes": len(videos.labels.names), "method": method}
     if size is not None:
         changes["size"] = parse_size(size)
     if references is not None:

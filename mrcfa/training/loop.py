@@ -18,8 +18,9 @@ from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import MissingExtra
-from mrcfa.model.config import Config
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.config import Config, Method
+from mrcfa.model.methods import build_model
+from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights
 from mrcfa.training.checkpoints import Facts, load_state, read_facts, save_last, save_model
 from mrcfa.training.clips import Clips, Shard
@@ -58,8 +59,10 @@ def train(
     with joined(recipe.batch) as process:
         videos = labelled_videos(root, "train", config.depth)
         held_back = labelled_videos(root, "val", config.depth)
-        clips = Clips(videos, config.references, config.size, recipe)
-        model = MRCFA(config, seed=recipe.seed)
+        alone = config.method is Method.SEGFORMER
+        offsets = () if alone else config.references
+        clips = Clips(videos, offsets, config.size, recipe)
+        model = build_model(config, seed=recipe.seed)
         torch.manual_seed(recipe.seed)
         start_classifiers(model)
         if weights is not None:
@@ -171,7 +174,9 @@ class _Run:
         return whole
 
 
-def _validated(model: MRCFA, videos: LabelledVideos, facts: Facts, run: Path, log: "Log") -> Facts:
+def _validated(
+    model: SegFormer, videos: LabelledVideos, facts: Facts, run: Path, log: "Log"
+) -> Facts:
     """Keeps the model as the best one if it is."""
     scores = validate(model, videos)
     log.write(

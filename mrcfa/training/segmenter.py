@@ -10,7 +10,7 @@ from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.model.config import Config
 from mrcfa.model.frames import full_size_mask, network_input
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.methods import build_model
 from mrcfa.model.streaming import Memory, decode_next
 from mrcfa.model.weights import load_weights
 from mrcfa.training.checkpoints import read_facts
@@ -28,7 +28,7 @@ class ModelSegmenter:
         palette: tuple[tuple[int, int, int], ...],
         single: bool = False,
     ) -> None:
-        self._model = MRCFA(config)
+        self._model = build_model(config)
         load_weights(self._model, weights)
         self.classes, self._single = classes, single
         self.palette: NDArray[np.uint8] = np.array(palette, np.uint8)

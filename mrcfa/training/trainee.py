@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mrcfa.data.labels import IGNORED
-from mrcfa.model.affinity import gather_tokens
 from mrcfa.model.config import FEATURE_CHANNELS
 from mrcfa.model.frames import resize
 from mrcfa.model.mit import MiT
-from mrcfa.model.mrcfa import MRCFA, Features
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import Features, SegFormer
 from mrcfa.training.recipe import Recipe
 
 HEAD_STD = 0.01
@@ -19,22 +19,22 @@ HEAD_STD = 0.01
 
 
 class Trainee(nn.Module):
-    """Clips (B, T, 3, h, w) and labels (B, T, h, w) -> the sum of losses and how many pixels count.
+    """Clips (B, T, 3, h, w) and labels (B, T, h, w) -> summed losses and how many pixels count.
 
     Loss = ½·CE(`linear_pred` of all frames) + CE(`deco1`…`deco3` of each reference's retrieved
-    feature alone, and `classify` of their mean plus F½), the latter against the target's label.
+    feature alone, and `classify` of their mean plus F½), the latter against the target's label. A
+    model without references has the first term alone, and whole.
     """
 
-    def __init__(self, model: MRCFA, recipe: Recipe) -> None:
+    def __init__(self, model: SegFormer, recipe: Recipe) -> None:
         super().__init__()
-        config = model.config
         self.model, self._recipe = model, recipe
+        references = len(model.config.references) if isinstance(model, MRCFA) else 0
         self.deco = nn.ModuleList(
-            nn.Conv2d(FEATURE_CHANNELS, config.classes, 1) for _ in config.references
+            nn.Conv2d(FEATURE_CHANNELS, model.config.classes, 1) for _ in range(references)
         )
         for head in self.deco:
-            nn.init.normal_(head.weight, std=HEAD_STD)  # type: ignore[arg-type]
-            nn.init.zeros_(head.bias)  # type: ignore[arg-type]
+            _start(head)
         self.dropout = nn.Dropout2d(recipe.dropout)
         set_drop_path(model.encoder, recipe.drop_path)
 
@@ -43,41 +43,38 @@ class Trainee(nn.Module):
         model, batch = self.model, len(clips)
         features = model.encode(clips.transpose(0, 1).flatten(0, 1))
         single = model.linear_pred(self.dropout(features.fused))
-        parts = [
+        of_frames = labels.transpose(0, 1).flatten(0, 1)
+        sums = [summed_loss([single], of_frames)]
+        if isinstance(model, MRCFA):
+            sums.append(summed_loss(self._temporal(model, features, batch), labels[:, -1]))
+        else:
+            sums.append(torch.zeros_like(sums[0]))
+        return torch.stack(sums)
+
+    def _temporal(self, model: MRCFA, features: Features, batch: int) -> list[Tensor]:
+        """Logits of each reference alone, and of their mean with the target's own feature."""
+        *earlier, now = (
             Features(tuple(stage[start : start + batch] for stage in features.stages), fused)
             for start, fused in enumerate_batches(features.fused, batch)
-        ]
-        *earlier, now = parts
-        target = model.ask(now)
-        retrieved = []
-        for frame in earlier:
-            reference = model.answer(frame)
-            selected, weights = model.relate(target, reference)
-            tokens = weights @ gather_tokens(reference.values, selected)
-            retrieved.append(tokens.transpose(1, 2).view_as(target.feature))
-        mean = torch.stack(retrieved).mean(dim=0) + target.feature
-        temporal = [
-            classify(self.dropout(feature))
-            for classify, feature in zip(
-                (*self.deco, model.classify), (*retrieved, mean), strict=True
-            )
-        ]
-        of_frames = labels.transpose(0, 1).flatten(0, 1)
-        of_target = labels[:, -1]
-        return torch.stack(
-            [
-                summed_loss([single], of_frames, model.config.output_stride),
-                summed_loss(temporal, of_target, model.config.output_stride),
-            ]
         )
+        target = model.ask(now)
+        retrieved = [model.retrieve(target, model.answer(frame)) for frame in earlier]
+        mean = torch.stack(retrieved).mean(dim=0) + target.feature
+        heads = (*self.deco, model.classify)
+        return [
+            head(self.dropout(feature))
+            for head, feature in zip(heads, (*retrieved, mean), strict=True)
+        ]
 
     def loss(self, sums: Tensor) -> Tensor:
         """From the (2, 2) of `forward`, or from their total over all processes."""
         single, temporal = (total / count.clamp(min=1) for total, count in sums)
+        if not self.deco:
+            return single
         return self._recipe.single_weight * single + temporal
 
 
-def summed_loss(logits: list[Tensor], labels: Tensor, stride: int) -> Tensor:
+def summed_loss(logits: list[Tensor], labels: Tensor) -> Tensor:
     """(2,): cross entropy summed over the pixels that have a label, and their number.
 
     Logits go to 1/4 first and from there to the label's size, as at test time.
@@ -103,11 +100,18 @@ def enumerate_batches(fused: Tensor, batch: int) -> Iterator[tuple[int, Tensor]]
         yield start, fused[start : start + batch]
 
 
-def start_classifiers(model: MRCFA) -> None:
+def start_classifiers(model: SegFormer) -> None:
     """Near zero, as SegFormer's training does: the first loss is then that of guessing."""
-    for head in (model.linear_pred, model.classify):
-        nn.init.normal_(head.weight, std=HEAD_STD)
-        nn.init.zeros_(head.bias)  # type: ignore[arg-type]  # it has one
+    _start(model.linear_pred)
+    if isinstance(model, MRCFA):
+        _start(model.classify)
+
+
+def _start(head: nn.Module) -> None:
+    assert isinstance(head, nn.Conv2d)
+    assert head.bias is not None
+    nn.init.normal_(head.weight, std=HEAD_STD)
+    nn.init.zeros_(head.bias)
 
 
 def set_drop_path(encoder: MiT, most: float) -> None:

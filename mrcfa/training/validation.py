@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.metrics import ConfusionMatrix, VideoConsistency, mean_consistency
 from mrcfa.model.frames import full_size_mask, network_input
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import SegFormer
 from mrcfa.model.streaming import Memory, decode_next
 from mrcfa.video.sources import read_image
 
@@ -30,7 +30,7 @@ class Scores:
     """The last annotated frame of the first videos."""
 
 
-def validate(model: MRCFA, videos: LabelledVideos) -> Scores:
+def validate(model: SegFormer, videos: LabelledVideos) -> Scores:
     was_training = model.training
     model.eval()
     classes = model.config.classes

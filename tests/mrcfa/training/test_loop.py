@@ -19,6 +19,7 @@ import cli
 from mrcfa import preset
 from mrcfa.data.sample import write_sample
 from mrcfa.errors import MrcfaError
+from mrcfa.model.config import Method
 from mrcfa.training.checkpoints import read_facts
 from mrcfa.training.loop import LOG, RunOptions, train
 from mrcfa.training.recipe import Recipe
@@ -90,10 +91,11 @@ def four_fields(root):
     (root / "labels.json").write_text('{"names": ["a", "b", "c", "d"]}')
 
 
-def test_one_clip_is_learnt_by_heart(tmp_path):
+@pytest.mark.parametrize("method", Method)
+def test_one_clip_is_learnt_by_heart(method, tmp_path):
     four_fields(tmp_path / "one")
     recipe = Recipe(
-        iterations=100,
+        iterations=80,
         batch=1,
         crop=SIZE,
         learning_rate=1e-3,
@@ -110,7 +112,10 @@ def test_one_clip_is_learnt_by_heart(tmp_path):
         dropout=0,
     )
     train(
-        tmp_path / "one", config(classes=4), recipe, options(tmp_path / "run", validate_every=120)
+        tmp_path / "one",
+        config(classes=4, method=method),
+        recipe,
+        options(tmp_path / "run", validate_every=120),
     )
     (validation,) = (line for line in lines(tmp_path / "run") if "miou" in line)
     assert validation["single_miou"] > 0.97
