@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import mrcfa
-from mrcfa.arguments import parse_offsets, parse_size
+from mrcfa.arguments import config_changes, parse_size
 from mrcfa.data.datasets import DATASETS
 from mrcfa.data.labels import Labels, read_labels
 from mrcfa.errors import MrcfaError, named
@@ -54,13 +54,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
 ) -> None:
     """Write encoder and decoder as ONNX, checked against the model, with a manifest."""
-    changes: dict[str, Any] = {}
-    if size is not None:
-        changes["size"] = parse_size(size)
-    if references is not None:
-        changes["references"] = parse_offsets(references)
-    if keep is not None:
-        changes["keep"] = keep
+    changes = config_changes(size, references, keep)
     named_classes = None if labels is None else read_labels(labels)
     trained = None if weights is None else _trained(weights, backbone, dataset, named_classes)
     if trained is None:

@@ -1,6 +1,6 @@
 """Parsers of command-line text: sizes, offsets, names; bad text is an error with an example."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,18 @@ def parse_offsets(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise MrcfaError(f"{text!r} are no offsets; write them like 9,6,3") from None
+
+
+def config_changes(size: str | None, references: str | None, keep: float | None) -> dict[str, Any]:
+    """The fields of a config that flags change."""
+    changes: dict[str, Any] = {}
+    if size is not None:
+        changes["size"] = parse_size(size)
+    if references is not None:
+        changes["references"] = parse_offsets(references)
+    if keep is not None:
+        changes["keep"] = keep
+    return changes
 
 
 def parse_names(text: str) -> list[str]:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from export.decoder import STM, Recall
-from export.ort_cpu.refinement import Aggregation, Maps, Queries, QueryAffinity, first_step, layers
+from export.ort_cpu.refinement import Aggregation, Maps, Queries, first_step, layers
 from export.ort_cpu.retrieval import ClassesFirst, LastAxisMask, LastAxisRetrieval, exponent_offset
-from export.refinement import steps_of
+from export.refinement import Affinity, steps_of
 from mrcfa.manifest import Output
 from mrcfa.model.config import Config
 from mrcfa.model.frames import resize
@@ -43,7 +43,7 @@ class OrtCpuDecoder(nn.Module):
                 steps = steps_of(refinement.maa[name])
                 self.maa[name] = Aggregation(nn.Sequential(*layers(steps, tokens, grid)))
             self.queries[name] = Queries(grid, width, kernels)
-            self.affinity[name] = QueryAffinity(grid, 1 if name in self.sar else width)
+            self.affinity[name] = Affinity(grid, 1 if name in self.sar else width)
         self.retrieval = LastAxisRetrieval(
             config.grid(4), exponent_offset(model), config.kept, tokens
         )
@@ -69,7 +69,8 @@ class OrtCpuDecoder(nn.Module):
         refined: Maps | None = None
         for stride in self.scales:
             name = str(stride)
-            maps = self.affinity[name](keys[stride], asked[stride])
+            affinity = self.affinity[name]
+            maps = Maps([affinity(keys[stride], queries) for queries in asked[stride]])
             if name in self.sar:
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](refined, maps)

@@ -63,22 +63,6 @@ class Queries(nn.Module):
         return [conv(image).flatten(2) for conv in self.convs]
 
 
-class QueryAffinity(nn.Module):
-    """Kept keys (R, S, C) against each image of queries (1, C, h·w): maps (R, S, h, w).
-
-    Queries come divided by √C. Without SAR no conv takes the factor, so maps are multiplied by √C
-    here (docs/algebra.md, lemma 5).
-    """
-
-    def __init__(self, grid: tuple[int, int], channels: int) -> None:
-        super().__init__()
-        self.grid, self.scale = grid, channels**0.5
-
-    def forward(self, keys: Tensor, queries: Sequence[Tensor]) -> Maps:
-        maps = [(keys @ each).unflatten(2, self.grid) for each in queries]
-        return Maps(maps if self.scale == 1 else [each * self.scale for each in maps])
-
-
 class SplitLayer(nn.Module):
     """conv → norm → ReLU, the conv as sums of depthwise convs (docs/algebra.md, lemma 6)."""
 

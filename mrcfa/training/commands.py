@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import mrcfa
-from mrcfa.arguments import parse_offsets, parse_size
+from mrcfa.arguments import config_changes, parse_size
 from mrcfa.model.config import Backbone, Method
 from mrcfa.progress import training
 from mrcfa.training.recipe import Precision, Recipe
@@ -60,13 +60,8 @@ def train(
     videos = labelled_videos(data, "train", 0)
     for sentence in remarks(videos):
         typer.echo(f"mrcfa: {sentence}", err=True)
-    changes: dict[str, object] = {"classes": len(videos.labels.names), "method": method}
-    if size is not None:
-        changes["size"] = parse_size(size)
-    if references is not None:
-        changes["references"] = parse_offsets(references)
-    if keep is not None:
-        changes["keep"] = keep
+    changes = config_changes(size, references, keep)
+    changes |= {"classes": len(videos.labels.names), "method": method}
     config = mrcfa.preset(preset, backbone.value, **changes)
     recipe = Recipe(
         iterations=iterations,

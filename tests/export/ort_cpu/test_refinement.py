@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from export.ort_cpu.refinement import Aggregation, Maps, Queries, QueryAffinity, first_step, layers
-from export.refinement import steps_of
+from export.ort_cpu.refinement import Aggregation, Maps, Queries, first_step, layers
+from export.refinement import Affinity, steps_of
 from mrcfa.model.affinity import Refinement
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -117,5 +117,6 @@ def test_the_conv_of_the_affinity_is_the_affinity_of_the_convolved_queries(outpu
     (step,) = steps_of(block, channels)
     kernels, norm = first_step(step, TOKENS, GRID)
     convolve = Queries(GRID, channels, kernels)
-    maps = QueryAffinity(GRID, 1)(keys, convolve(queries / channels**0.5))
+    asked = convolve(queries / channels**0.5)
+    maps = Maps([Affinity(GRID, 1)(keys, each) for each in asked])
     close(tensor_of(norm.double()(maps)), block(affinity))
