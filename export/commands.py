@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mrcfa
-from mrcfa.arguments import config_changes, parse_size
+from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
 from mrcfa.data.datasets import DATASETS
 from mrcfa.data.labels import Labels, read_labels
 from mrcfa.errors import MrcfaError, named
@@ -42,7 +42,10 @@ def export(
         ),
     ] = "fp32,fp16",
     references: Annotated[str | None, typer.Option(help="Offsets, such as 9,6,3.")] = None,
-    keep: Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")] = None,
+    keep: Keep = None,
+    scales: Scales = None,
+    sar: Sar = True,
+    maa: Maa = True,
     opset: Annotated[int, typer.Option(help="ONNX opset, 17 to 23.")] = 18,
     inline_functions: Annotated[
         bool, typer.Option("--inline-functions", help="For parsers that know no functions.")
@@ -54,7 +57,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
 ) -> None:
     """Write encoder and decoder as ONNX, checked against the model, with a manifest."""
-    changes = config_changes(size, references, keep)
+    changes = config_changes(size, references, keep, scales, sar, maa)
     named_classes = None if labels is None else read_labels(labels)
     trained = None if weights is None else _trained(weights, backbone, dataset, named_classes)
     if trained is None:

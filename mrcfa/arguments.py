@@ -7,6 +7,10 @@ import typer
 from mrcfa.errors import MrcfaError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Keep = Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")]
+Scales = Annotated[int | None, typer.Option(help="Scales of affinity, 1 to 4, from 1/32 on.")]
+Sar = Annotated[bool, typer.Option("--sar/--no-sar", help="Refine affinities at each scale.")]
+Maa = Annotated[bool, typer.Option("--maa/--no-maa", help="Aggregate affinities over scales.")]
 
 
 def parse_size(text: str, example: str = "480x864") -> tuple[int, int]:
@@ -24,8 +28,15 @@ def parse_offsets(text: str) -> tuple[int, ...]:
         raise MrcfaError(f"{text!r} are no offsets; write them like 9,6,3") from None
 
 
-def config_changes(size: str | None, references: str | None, keep: float | None) -> dict[str, Any]:
-    """The fields of a config that flags change."""
+def config_changes(
+    size: str | None,
+    references: str | None,
+    keep: float | None,
+    scales: int | None,
+    sar: bool,
+    maa: bool,
+) -> dict[str, Any]:
+    """The fields of a config that flags change: those of the paper's ablations, and the size."""
     changes: dict[str, Any] = {}
     if size is not None:
         changes["size"] = parse_size(size)
@@ -33,6 +44,12 @@ def config_changes(size: str | None, references: str | None, keep: float | None)
         changes["references"] = parse_offsets(references)
     if keep is not None:
         changes["keep"] = keep
+    if scales is not None:
+        changes["scales"] = scales
+    if not sar:
+        changes["sar"] = False
+    if not maa:
+        changes["maa"] = False
     return changes
 
 

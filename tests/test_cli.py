@@ -38,13 +38,16 @@ def test_export_says_that_weights_are_random_and_what_it_wrote(tmp_path, bundle,
         return source
 
     monkeypatch.setattr("export.exporter.export_bundle", export_bundle)
-    words = "export --backbone b0 --size 96x160 --frame 108x192 --references 6,3 --keep 0.4"
+    words = (
+        "export --backbone b0 --size 96x160 --frame 108x192 --references 6,3 --keep 0.4 --no-sar"
+    )
     answer = run(cli.app, [*words.split(), "-o", str(tmp_path / "b")])
     assert answer.exit_code == 0
     assert "the model is random (seed 0)" in answer.stderr
     assert "fp16 pixels with the same class" in answer.stdout
     assert f"wrote {tmp_path / 'b'}" in answer.stdout.replace("\n", "")
-    assert (told["config"].references, told["config"].keep) == ((6, 3), 0.4)
+    config = told["config"]
+    assert (config.references, config.keep, config.sar, config.maa) == ((6, 3), 0.4, False, True)
     assert told["options"].frame == (108, 192)
 
 

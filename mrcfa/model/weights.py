@@ -48,14 +48,17 @@ _AUTHORS: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
         ),
     ),
 )
+_HEADS = ("linear_pred.", "classify.")
+"""The classifiers, whose size is the number of classes."""
 _TRAINING_ONLY = re.compile(r"^decode_head\.(conv_seg|deco[123])\.")
 _IMAGENET = re.compile(r"^(patch_embed|block|norm)\d\.|^head\.")
 
 
-def load_weights(model: SegFormer, path: str | Path) -> None:
+def load_weights(model: SegFormer, path: str | Path, new_heads: bool = False) -> list[str]:
     """Fill `model` from a file; on any mismatch the model stays as it was and the keys are named.
 
-    A file that holds an ImageNet backbone alone fills the encoder and leaves the rest.
+    A file that holds an ImageNet backbone alone fills the encoder and leaves the rest. With
+    `new_heads` a classifier of another number of classes is left as it is, and its name answered.
     """
     path = Path(path)
     entries = {key.removeprefix("module."): value for key, value in _read(path).items()}
@@ -72,9 +75,20 @@ def load_weights(model: SegFormer, path: str | Path) -> None:
     else:
         expected = {_authors_name(key): key for key in own}
         entries = {key: value for key, value in entries.items() if not _TRAINING_ONLY.match(key)}
+    new = []
+    if new_heads:
+        new = [
+            key
+            for key, name in expected.items()
+            if name.startswith(_HEADS) and key in entries and entries[key].shape != own[name].shape
+        ]
+        entries = {key: value for key, value in entries.items() if key not in new}
+        expected = {key: name for key, name in expected.items() if key not in new}
+        new = list(dict.fromkeys(key.rpartition(".")[0] for key in new))
     _compare_classes(path, entries, expected, model.config.classes)
     _compare(path, entries, {key: own[name] for key, name in expected.items()})
     model.load_state_dict({expected[key]: value for key, value in entries.items()}, strict=False)
+    return new
 
 
 def save_weights(model: SegFormer, path: str | Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import mrcfa
-from mrcfa.arguments import config_changes, parse_size
+from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
 from mrcfa.model.config import Backbone, Method
 from mrcfa.progress import training
 from mrcfa.training.recipe import Precision, Recipe
@@ -29,7 +29,10 @@ def train(
     size: Annotated[str | None, typer.Option(help="Frames are resized to this, HxW.")] = None,
     crop: Annotated[str, typer.Option(help="What is cut out of them, HxW.")] = "480x480",
     references: Annotated[str | None, typer.Option(help="Offsets, such as 9,6,3.")] = None,
-    keep: Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")] = None,
+    keep: Keep = None,
+    scales: Scales = None,
+    sar: Sar = True,
+    maa: Maa = True,
     iterations: Annotated[int, typer.Option(help="How many steps.")] = PAPER.iterations,
     batch: Annotated[int, typer.Option(help="Clips per step.")] = PAPER.batch,
     learning_rate: Annotated[float, typer.Option(help="Of the backbone.")] = PAPER.learning_rate,
@@ -53,14 +56,18 @@ def train(
 ) -> None:
     """Train the model by the paper's recipe."""
     from mrcfa.data.datasets import labelled_videos
-    from mrcfa.training.loop import RunOptions
+    from mrcfa.training.loop import RunOptions, pace
     from mrcfa.training.loop import train as fit
     from mrcfa.training.survey import remarks
 
     videos = labelled_videos(data, "train", 0)
-    for sentence in remarks(videos):
+
+    def say(sentence: str) -> None:
         typer.echo(f"mrcfa: {sentence}", err=True)
-    changes = config_changes(size, references, keep)
+
+    for sentence in remarks(videos):
+        say(sentence)
+    changes = config_changes(size, references, keep, scales, sar, maa)
     changes |= {"classes": len(videos.labels.names), "method": method}
     config = mrcfa.preset(preset, backbone.value, **changes)
     recipe = Recipe(
@@ -78,6 +85,10 @@ def train(
     )
     options = RunOptions(out, workers, validate_every, save_every, resume)
     with training(iterations) as show:
-        best = fit(data, config, recipe, options, weights, show)
+        best = fit(data, config, recipe, options, weights, show, say)
     if os.environ.get("RANK", "0") == "0":
-        typer.echo(f"trained {iterations} iterations; the best checkpoint is {best}")
+        seconds, waiting = pace(out)
+        typer.echo(
+            f"trained {iterations} iterations of {seconds:.2f} s, {waiting:.0%} of it waiting for "
+            f"data; the best checkpoint is {best}"
+        )

@@ -54,6 +54,7 @@ def train(
     options: RunOptions,
     weights: Path | None = None,
     show: Show = lambda iteration, loss: None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> Path:
     """Train on `root`, and answer where the best checkpoint is."""
     with joined(recipe.batch) as process:
@@ -66,7 +67,9 @@ def train(
         torch.manual_seed(recipe.seed)
         start_classifiers(model)
         if weights is not None:
-            load_weights(model, weights)
+            new = load_weights(model, weights, new_heads=True)
+            if new and process.leads:
+                say(f"{named(new)} of {weights} is of other classes and starts anew")
         facts = Facts(config, videos.labels, recipe, 0)
         trainee = Trainee(model, recipe).to(process.device).train()
         share_norms(trainee, process)
@@ -192,6 +195,14 @@ def _validated(
     with suppress(MissingExtra):  # curves are a help, and no reason to stop
         write_report(run, run / LOG, facts, scores.strip)
     return facts
+
+
+def pace(run: Path) -> tuple[float, float]:
+    """Seconds per step of a run, and which share of them it waited for data."""
+    lines = (run / LOG).read_text(encoding="utf-8").splitlines()
+    seconds = [entry["seconds"] for entry in map(json.loads, lines) if "seconds" in entry]
+    waited, computed = (sum(each[part] for each in seconds) for part in ("data", "compute"))
+    return (waited + computed) / len(seconds), waited / (waited + computed)
 
 
 class Log:

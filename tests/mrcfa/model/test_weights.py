@@ -140,3 +140,14 @@ def test_a_file_without_a_state_dict_is_refused(model, tmp_path, content):
 def test_a_missing_file_is_named(model, tmp_path):
     with pytest.raises(MrcfaError, match=r"there is no weights file .*nowhere\.pth"):
         load_weights(model, tmp_path / "nowhere.pth")
+
+
+def test_classifiers_of_other_classes_may_stay_new(checkpoint):
+    model = MRCFA(preset("vspw", "b0", classes=7))
+    before = model.classify.weight.clone()
+    new = load_weights(model, checkpoint("b0"), new_heads=True)
+    assert new == ["decode_head.linear_pred", "decode_head.deco4.smalldecoder.1"]
+    assert torch.equal(model.classify.weight, before)
+    whole = MRCFA(preset("vspw", "b0"))
+    assert load_weights(whole, checkpoint("b0"), new_heads=True) == []
+    assert torch.equal(model.value.weight, whole.value.weight)
