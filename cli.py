@@ -38,6 +38,7 @@ def main() -> None:
     except MrcfaError as error:
         _end(error)
     except UsageError as error:
+        # Click's own method, which Exception lacks; recent typers put pydantic's words in front.
         _end(error.format_message().replace("Value error, ", ""))  # type: ignore[attr-defined]
     except OSError as error:  # a name that is too long, a disk that fails
         _end(error)

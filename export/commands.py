@@ -65,6 +65,9 @@ def export(
             changes["classes"] = len(named_classes.names)
         config = mrcfa.preset(dataset or "vspw", (backbone or Backbone.B1).value, **changes)
     else:
+        for name, value in changes.items():
+            if value != (found := getattr(trained.config, name)):
+                typer.echo(f"mrcfa: trained with {name} {found}, exported with {value}", err=True)
         config = replace(trained.config, **changes)
         named_classes = named_classes or trained.labels
     path = out or Path("bundles") / f"{config.dataset}-{config.backbone}"

@@ -9,6 +9,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from mrcfa.errors import MrcfaError
+
 _Record = TypeVar("_Record")
 
 
@@ -32,7 +34,10 @@ def from_json(kind: type[_Record], content: Any) -> _Record:
             made[field.name] = _value(hints[field.name], content[field.name], field.name)
         elif field.default is MISSING and field.default_factory is MISSING:
             raise Damage(f"it lacks '{field.name}'")
-    return kind(**made)
+    try:
+        return kind(**made)
+    except MrcfaError as error:  # values that the record itself refuses
+        raise Damage(str(error)) from None
 
 
 def _value(kind: Any, value: Any, name: str) -> Any:

@@ -193,18 +193,11 @@ class Manifest:
         try:
             content = json.loads(text)
             _check_format(content, path)
-            return _whole(cls, content)
+            return from_json(cls, content)
         except (ValueError, OverflowError) as error:
             raise MrcfaError(f"{path} is damaged ({error}); export the bundle anew") from None
         except RecursionError:
             raise MrcfaError(f"{path} is damaged (nested too deeply); export it anew") from None
-
-
-def _whole(kind: type[Manifest], content: Any) -> Manifest:
-    try:
-        return from_json(kind, content)
-    except MrcfaError as error:  # a config that no model can have
-        raise Damage(str(error)) from None
 
 
 def _check_format(content: Any, path: Path) -> None:

@@ -88,7 +88,7 @@ class BackendRecord:
     ways: Callable[[Bundle, str], Iterator[Way]]
     """(bundle, which) -> the rows of a benchmark; an empty `which` stands for all usual ones."""
     choices: tuple[str, ...] = ()
-    """What may follow the colon, where that is a fixed set."""
+    """What may follow the colon in the options of `bench`."""
 
 
 def _tensorrt_ways(bundle: Bundle, which: str) -> Iterator[Way]:
@@ -125,6 +125,7 @@ _RECORDS = (
         options=frozenset({"precision", "device", "cuda_graphs", "device_masks", "plugin_library"}),
         can_run=lambda bundle: bool(bundle.manifest.engines),
         ways=_tensorrt_ways,
+        choices=("tensorrt", "rtx"),
     ),
     BackendRecord(
         name="onnxruntime",

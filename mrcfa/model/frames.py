@@ -49,7 +49,7 @@ def network_input(image: NDArray[np.uint8], size: Size) -> Tensor:
 
 def full_size_mask(logits: Tensor, size: Size, frame: Size) -> NDArray[np.uint8]:
     """The mask (h, w) of one frame's logits (1, classes, H/4, W/4)."""
-    mask: NDArray[np.uint8] = FullSizeMask(size, frame)(logits)[0].numpy()
+    mask: NDArray[np.uint8] = FullSizeMask(size, frame)(logits)[0].cpu().numpy()
     return mask
 
 

@@ -76,13 +76,7 @@ class MRCFA(SegFormer):
         features = self.encode(clip.transpose(0, 1).flatten(0, 1))
         if frames == 1:
             return self.predict_single(features)
-        *earlier, now = (
-            Features(tuple(part[:-1]), part[-1])
-            for part in zip(
-                *(tensor.split(batch) for tensor in (*features.stages, features.fused)),
-                strict=True,
-            )
-        )
+        *earlier, now = features.split(batch)
         return self.decode(self.ask(now), [self.answer(frame) for frame in earlier])
 
     def ask(self, features: Features) -> Target:

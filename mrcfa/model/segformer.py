@@ -17,6 +17,11 @@ class Features(NamedTuple):
     stages: tuple[Tensor, ...]
     fused: Tensor
 
+    def split(self, batch: int) -> "list[Features]":
+        """Of a clip whose frames were encoded together, `batch` clips at a time: frame by frame."""
+        parts = zip(*(each.split(batch) for each in (*self.stages, self.fused)), strict=True)
+        return [Features(tuple(stages), fused) for *stages, fused in parts]
+
 
 class SegFormer(nn.Module):
     """Encoder, fusion and `linear_pred`; a frame refers to no other.
@@ -31,7 +36,8 @@ class SegFormer(nn.Module):
             torch.manual_seed(seed)
             self._build(config)
             self.apply(_initialise)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # CPUs like it
+        # CPUs convolve several times as fast in it; torch's stubs do not know the argument.
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.eval()
 
     def _build(self, config: Config) -> None:

@@ -159,17 +159,18 @@ class Geometry:
 def distort(
     image: NDArray[np.uint8], recipe: Recipe, random: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Brightness, contrast before or after saturation and hue, each with probability one half."""
+    """Brightness, contrast before or after saturation and hue, each with probability one half.
+
+    Every step ends in the range of pixels, so that their order matters.
+    """
     pixels = image.astype(np.float32)
     if random.random() < 0.5:
-        pixels += random.uniform(-recipe.brightness, recipe.brightness)
-    contrast_first = random.random() < 0.5
-    for step in (contrast_first, None, not contrast_first):
-        if step is None:
-            pixels = _coloured(pixels, recipe, random)
-        elif step and random.random() < 0.5:
-            pixels *= random.uniform(*recipe.contrast)
-    return np.clip(pixels, 0, 255)
+        pixels = np.clip(pixels + random.uniform(-recipe.brightness, recipe.brightness), 0, 255)
+    contrast = random.uniform(*recipe.contrast) if random.random() < 0.5 else 1.0
+    before, after = (contrast, 1.0) if random.random() < 0.5 else (1.0, contrast)
+    pixels = np.clip(pixels * np.float32(before), 0, 255)
+    pixels = np.clip(_coloured(pixels, recipe, random), 0, 255)
+    return np.clip(pixels * np.float32(after), 0, 255)
 
 
 def _coloured(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -99,8 +99,11 @@ class _Run:
         self._process, self._options = process, options
         self._trainee, self._optimizer = trainee, optimizer
         self._clips, self._held_back = clips, held_back
-        alone = process.world == 1
-        self._learner = trainee if alone else DistributedDataParallel(trainee)
+        self._learner: nn.Module = trainee
+        if process.world > 1:
+            # Without MAA the middle scales' queries and keys are not used.
+            idle = not trainee.model.config.maa
+            self._learner = DistributedDataParallel(trainee, find_unused_parameters=idle)
 
     def go(self, facts: Facts, show: Show) -> None:
         log = Log(self._options.run / LOG, facts.iteration) if self._process.leads else None
@@ -112,7 +115,7 @@ class _Run:
                 log.write(iteration=facts.iteration, loss=loss, rate=rate, seconds=seconds)
                 facts = self._kept(facts, log)
             show(facts.iteration, loss)
-            self._process.wait()
+        self._process.wait()
 
     def _kept(self, facts: Facts, log: "Log") -> Facts:
         ended = facts.iteration == facts.recipe.iterations

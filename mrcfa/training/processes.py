@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from mrcfa.errors import MrcfaError
 
 CPU = torch.device("cpu")
+PATIENCE = timedelta(hours=12)
+"""The others wait while the first one validates, which may take far longer than a step."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Process:
         """The sum over all processes, through which gradients pass."""
         if self.world == 1:
             return values
-        total: Tensor = _Total.apply(values)  # type: ignore[no-untyped-call]
+        total: Tensor = _Total.apply(values)  # type: ignore[no-untyped-call]  # torch's own
         return total
 
     def wait(self) -> None:
@@ -60,13 +63,13 @@ def joined(batch: int) -> Iterator[Process]:
     """The process that torchrun started, with its GPU if there is one: nccl there, else gloo."""
     gpu = torch.cuda.is_available()
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = torch.device("cuda", local) if gpu else torch.device("cpu")
+    device = torch.device("cuda", local) if gpu else CPU
     if "RANK" not in os.environ:
         yield Process(device=device)
         return
     if gpu:
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if gpu else "gloo")
+    dist.init_process_group("nccl" if gpu else "gloo", timeout=PATIENCE)
     try:
         world = dist.get_world_size()
         if batch % world:

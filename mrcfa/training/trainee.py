@@ -1,7 +1,5 @@
 """A model with what only training needs: the classifiers of each reference, dropout, the loss."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -9,7 +7,7 @@ from torch.nn import functional as F
 from mrcfa.data.labels import IGNORED
 from mrcfa.model.config import FEATURE_CHANNELS
 from mrcfa.model.frames import resize
-from mrcfa.model.mit import MiT
+from mrcfa.model.mit import Block, MiT
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.segformer import Features, SegFormer
 from mrcfa.training.recipe import Recipe
@@ -53,10 +51,7 @@ class Trainee(nn.Module):
 
     def _temporal(self, model: MRCFA, features: Features, batch: int) -> list[Tensor]:
         """Logits of each reference alone, and of their mean with the target's own feature."""
-        *earlier, now = (
-            Features(tuple(stage[start : start + batch] for stage in features.stages), fused)
-            for start, fused in enumerate_batches(features.fused, batch)
-        )
+        *earlier, now = features.split(batch)
         target = model.ask(now)
         retrieved = [model.retrieve(target, model.answer(frame)) for frame in earlier]
         mean = torch.stack(retrieved).mean(dim=0) + target.feature
@@ -94,12 +89,6 @@ def summed_loss(logits: list[Tensor], labels: Tensor) -> Tensor:
     return torch.stack([total, (labels != IGNORED).sum().to(total) * len(logits)])
 
 
-def enumerate_batches(fused: Tensor, batch: int) -> Iterator[tuple[int, Tensor]]:
-    """The frames of a clip one after the other: where each starts, and its part."""
-    for start in range(0, len(fused), batch):
-        yield start, fused[start : start + batch]
-
-
 def start_classifiers(model: SegFormer) -> None:
     """Near zero, as SegFormer's training does: the first loss is then that of guessing."""
     _start(model.linear_pred)
@@ -116,7 +105,7 @@ def _start(head: nn.Module) -> None:
 
 def set_drop_path(encoder: MiT, most: float) -> None:
     """From 0 in the first block to `most` in the last."""
-    blocks = [block for stage in encoder.stages for block in stage.blocks]  # type: ignore[union-attr]
+    blocks = [part for part in encoder.modules() if isinstance(part, Block)]
     for number, block in enumerate(blocks):
         block.drop_path = most * number / max(1, len(blocks) - 1)
 

@@ -33,7 +33,7 @@ class Scores:
 def validate(model: SegFormer, videos: LabelledVideos) -> Scores:
     was_training = model.training
     model.eval()
-    classes = model.config.classes
+    classes, device = model.config.classes, model.linear_pred.weight.device
     confusion, single = ConfusionMatrix(classes), ConfusionMatrix(classes)
     windows: dict[int, list[NDArray[np.float64]]] = {length: [] for length in WINDOWS}
     strip: Strip = []
@@ -42,7 +42,7 @@ def validate(model: SegFormer, videos: LabelledVideos) -> Scores:
         for path in clip.images:
             image = read_image(path)
             size = (image.shape[0], image.shape[1])
-            features = model.encode(network_input(image, model.config.size))
+            features = model.encode(network_input(image, model.config.size).to(device))
             logits, memory = decode_next(model, features, memory)
             if path not in clip.masks:
                 continue

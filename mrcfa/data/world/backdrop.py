@@ -10,13 +10,13 @@ from mrcfa.data.world.textures import (
     Random,
     asphalt,
     bricks,
+    clouds,
     fractal,
     leaves,
     noise,
     plaster,
     shade,
 )
-from mrcfa.data.world.things import cloud
 from mrcfa.data.world.weather import Weather
 
 Picture = tuple[NDArray[np.uint8], NDArray[np.uint8]]
@@ -39,7 +39,7 @@ def sky(random: Random, conditions: Weather, height: int, width: int) -> Picture
     colour = (1 - down) * np.array(zenith, np.float32) + down * np.array(
         conditions.haze, np.float32
     )
-    cover = cloud(random, height, width)[..., None] * (0.25 if conditions.night else 0.9)
+    cover = clouds(random, height, width)[..., None] * (0.25 if conditions.night else 0.9)
     white = np.array(conditions.haze, np.float32) * 1.08
     colour = colour * (1 - cover) + white * cover
     return _picture(colour), np.full((height, width), SKY, np.uint8)

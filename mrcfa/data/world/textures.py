@@ -53,6 +53,11 @@ def leaves(random: Random, height: int, width: int) -> Floats:
     return 1 + 0.45 * fractal(random, height, width, max(4, height // 5), octaves=4)
 
 
+def clouds(random: Random, height: int, width: int) -> Floats:
+    """Opacity (height, width)."""
+    return np.clip(fractal(random, height, width, max(8, height // 2), 4) * 2 - 0.3, 0, 0.85)
+
+
 def shade(colour: tuple[float, ...], texture: Floats) -> Floats:
     """A colour (3,) under a texture (h, w) -> (h, w, 3)."""
     return texture[..., None] * np.array(colour, np.float32)

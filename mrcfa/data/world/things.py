@@ -4,7 +4,7 @@ import numpy as np
 
 from mrcfa.data.world.labels import BUS, CAR, PERSON, POLE, SIGN, TREE
 from mrcfa.data.world.shapes import Canvas, Sprite
-from mrcfa.data.world.textures import Random, fractal, leaves, shade
+from mrcfa.data.world.textures import Random, leaves, shade
 
 GLASS, RUBBER, CHROME = (58, 70, 84), (24, 24, 26), (170, 172, 176)
 PAINTS = (
@@ -159,8 +159,3 @@ def _sign(canvas: Canvas, random: Random) -> None:
     else:
         canvas.paint(canvas.box(0.09, 0.02, 0.315, 0.23), (30, 80, 170), SIGN)
         canvas.paint(canvas.box(0.17, 0.06, 0.235, 0.19), field)
-
-
-def cloud(random: Random, height: int, width: int) -> np.ndarray:
-    """Opacity (height, width) of clouds."""
-    return np.clip(fractal(random, height, width, max(8, height // 2), 4) * 2 - 0.3, 0, 0.85)
