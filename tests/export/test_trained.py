@@ -1,0 +1,81 @@
+"""Exporting what `mrcfa train` wrote: the checkpoint brings everything along."""
+
+import pytest
+
+from mrcfa import preset
+from mrcfa.bundle import Bundle
+from mrcfa.data.world.labels import WORLD
+from mrcfa.model.config import Method
+from mrcfa.model.methods import build_model
+from mrcfa.training.checkpoints import Facts, save_model
+from mrcfa.training.recipe import Recipe
+
+
+def checkpoint(path, **changes):
+    config = preset("vspw", "b0", **{"size": (64, 96), "classes": 12, **changes})
+    save_model(path, build_model(config, seed=3), Facts(config, WORLD, Recipe(), 9))
+    return path
+
+
+def test_a_checkpoint_needs_no_other_flag(tmp_path, command):
+    path = checkpoint(tmp_path / "best.safetensors", references=(4, 2), keep=0.5)
+    code, _, err = command("export", "--weights", path, "--variants", "fp32", "-o", "b")
+    assert (code, err) == (0, "")
+    manifest = Bundle.open(tmp_path / "b").manifest
+    assert manifest.classes == WORLD.names
+    assert (manifest.config.references, manifest.config.keep) == ((4, 2), 0.5)
+    assert not manifest.weights.random
+
+
+@pytest.fixture
+def exported(monkeypatch, bundle):
+    """The configs that would have been exported."""
+    configs = []
+
+    def export_bundle(config, *_):
+        configs.append(config)
+        return Bundle.open(bundle("b0"))
+
+    monkeypatch.setattr("export.exporter.export_bundle", export_bundle)
+    return configs
+
+
+def test_another_size_is_told_and_taken(tmp_path, command, exported):
+    path = checkpoint(tmp_path / "best.safetensors")
+    code, _, err = command("export", "--weights", path, "--size", "128x192")
+    assert (code, err) == (0, "mrcfa: trained with size (64, 96), exported with (128, 192)\n")
+    assert exported[0].size == (128, 192)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--backbone", "b1"], "was trained with b0 where --backbone says b1; leave --backbone"),
+        (["--dataset", "cityscapes"], "was trained with vspw where --dataset says cityscapes"),
+        (["--labels", "two.txt"], "was trained with 12 where --labels says 2; leave --labels out"),
+    ],
+)
+def test_a_flag_that_contradicts_is_refused(words, says, tmp_path, command, exported):
+    (tmp_path / "two.txt").write_text("road\ncar\n")
+    code, _, err = command("export", "--weights", checkpoint(tmp_path / "b.safetensors"), *words)
+    assert code == 2
+    assert says in err
+    assert not exported
+
+
+def test_a_baseline_is_refused_until_its_graphs_are_written(tmp_path, command):
+    path = checkpoint(tmp_path / "b.safetensors", method=Method.SEGFORMER)
+    code, _, err = command("export", "--weights", path, "-o", "b")
+    assert code == 2
+    assert "a model of the method segformer cannot be exported yet" in err
+    assert not (tmp_path / "b").exists()
+
+
+def test_metadata_that_no_model_can_have_is_told(tmp_path, command):
+    path = checkpoint(tmp_path / "b.safetensors")
+    content = path.read_bytes()
+    assert content.count(b'\\"keep\\": 0.8') == 1
+    path.write_bytes(content.replace(b'\\"keep\\": 0.8', b'\\"keep\\": 8.8'))
+    code, _, err = command("export", "--weights", path)
+    assert code == 2
+    assert "has damaged metadata: keep is 8.8" in err
