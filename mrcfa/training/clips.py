@@ -17,8 +17,8 @@ from torch.utils.data import Dataset, Sampler
 from mrcfa.data.dataset import Clip, LabelledVideos
 from mrcfa.data.labels import IGNORED
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import load
 from mrcfa.model.config import MEAN, STD
+from mrcfa.model.frames import resize
 from mrcfa.training.recipe import Recipe
 from mrcfa.video.sources import read_image
 
@@ -120,22 +120,25 @@ class Geometry:
         self._flip = random.random() < recipe.flip
 
     def __call__(self, images: Frames, masks: Frames) -> tuple[Frames, Frames]:
-        pillow = load("PIL.Image")
-        bilinear, nearest = pillow.Resampling.BILINEAR, pillow.Resampling.NEAREST
-        images = [self._resized(image, bilinear) for image in images]
-        masks = [self._resized(mask, nearest) for mask in masks]
+        images = [self._resized(image) for image in images]
+        masks = [self._resized_mask(mask) for mask in masks]
         top, left = self._corner(masks[-1])
         return (
             [self._cut(image, top, left) for image in images],
             [self._cut(mask, top, left) for mask in masks],
         )
 
-    def _resized(self, picture: NDArray[np.uint8], method: int) -> NDArray[np.uint8]:
-        if picture.shape[:2] == self._size:
-            return picture
-        height, width = self._size
-        pillow = load("PIL.Image")
-        return np.asarray(pillow.fromarray(picture).resize((width, height), method))
+    def _resized(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """As the network resizes the frames of a camera: bilinear, half-pixel, no antialias."""
+        pixels = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
+        return resize(pixels, self._size)[0].permute(1, 2, 0).numpy()
+
+    def _resized_mask(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        rows, columns = (
+            ((np.arange(want) + 0.5) * have / want).astype(np.intp)
+            for want, have in zip(self._size, mask.shape, strict=True)
+        )
+        return mask[rows[:, None], columns]
 
     def _corner(self, mask: NDArray[np.uint8]) -> tuple[int, int]:
         """Of a crop in which no class has too much; the last one that was tried, if none is."""

@@ -131,8 +131,8 @@ def _walls(random: Random, colour: Floats, classes: NDArray[np.uint8], base: int
 def ground(random: Random, conditions: Weather, scales: Floats, height: int, width: int) -> Picture:
     """Rows of `scales` size, in the frame's own pixels; x is in the frame's heights on row scale 1.
 
-    From far to near: grass or pavement, the road with its markings, pavement again; side streets
-    cross the first.
+    From far to near: grass or pavement, the road with its markings, a verge or pavement again; side
+    streets cross the first.
     """
     rows = len(scales)
     x = np.arange(width, dtype=np.float32)[None, :] / (height * scales[:, None])
@@ -144,7 +144,7 @@ def ground(random: Random, conditions: Weather, scales: Floats, height: int, wid
     side_street = np.mod(x + phase, period) < random.uniform(1.2, 2.2)
     classes[(depth < far) & ~side_street] = strip
     classes[(depth >= far - 0.045) & (depth < far) & ~side_street] = PAVEMENT
-    classes[depth >= near] = PAVEMENT
+    classes[depth >= near] = GRASS if random.random() < 0.3 else PAVEMENT
     colour = np.empty((rows, width, 3), np.float32)
     grain = asphalt(random, rows, width)
     wet = 0.8 if conditions.rain else 1.0

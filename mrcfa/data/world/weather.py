@@ -26,6 +26,8 @@ class Weather:
     """Standard deviation of the sensor's noise, in levels of 255."""
     flicker: float
     """By which share the exposure changes from frame to frame."""
+    faults: float
+    """The share of frames that the camera spoils: too dark, or of coarse blocks."""
     tint: tuple[float, float, float]
 
 
@@ -45,6 +47,7 @@ def weather(random: Random) -> Weather:
         snow=kind == "snow",
         grain=grain,
         flicker=random.uniform(0.02, 0.18),
+        faults=random.uniform(0, 0.16),
         tint=(1 + warm, 1.0, 1 - warm),
     )
 
@@ -69,12 +72,18 @@ class Lens:
         if blur > 1:
             picture = _smeared(picture, blur)
         gain = self._exposure * (1 + self._random.uniform(-1, 1) * self._weather.flicker)
+        noise = self._shifted(self._noise)
+        if self._random.random() < self._weather.faults:
+            if self._random.random() < 0.5:
+                gain, noise = 0.45 * gain, 2 * noise
+            else:
+                picture = _blocks(picture, max(2, self._size[0] // 40))
         levels = np.arange(256, dtype=np.float32)[:, None] * np.array(
             self._weather.tint, np.float32
         )
         table = np.clip(levels * gain, 0, 255).astype(np.int16)
         seen = np.stack([table[:, c].take(picture[..., c]) for c in range(3)], axis=-1)
-        seen += self._shifted(self._noise)
+        seen += noise
         if self._drops is not None:
             seen += self._shifted(self._drops)[..., None]
         return np.clip(seen, 0, 255, out=seen).astype(np.uint8)
@@ -104,6 +113,15 @@ class Lens:
         for step in range(7 * unit):
             tile[(tops + step) % height, (lefts + step // 4) % width] = int(self._weather.rain)
         return tile
+
+
+def _blocks(picture: Image, side: int) -> Image:
+    """What a starved video encoder leaves: squares of one colour, that of their middle."""
+    rows, columns = (
+        np.minimum(np.arange(length) // side * side + side // 2, length - 1)
+        for length in picture.shape[:2]
+    )
+    return picture[rows][:, columns]
 
 
 def _smeared(picture: Image, pixels: int) -> Image:
