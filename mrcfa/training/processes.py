@@ -106,7 +106,8 @@ class GlooBatchNorm(nn.BatchNorm2d):
         if not self.training:
             return super().forward(image)
         count = image.numel() / image.shape[1] * self._process.world
-        sums = torch.stack([image.sum((0, 2, 3)), (image * image).sum((0, 2, 3))])
+        wide = image.float()  # of bf16 under autocast, whose sums would not do
+        sums = torch.stack([wide.sum((0, 2, 3)), (wide * wide).sum((0, 2, 3))])
         mean, square = self._process.total(sums) / count
         variance = square - mean**2
         with torch.no_grad():
@@ -119,4 +120,4 @@ class GlooBatchNorm(nn.BatchNorm2d):
             self.running_var.lerp_(variance * count / (count - 1), momentum)
         scale = self.weight / (variance + self.eps).sqrt()
         shift = self.bias - mean * scale
-        return image * scale[:, None, None] + shift[:, None, None]
+        return (wide * scale[:, None, None] + shift[:, None, None]).to(image.dtype)
