@@ -9,7 +9,7 @@ from mrcfa.backends import Arrays, Backend, Image
 from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.manifest import Output
 from mrcfa.model.frames import full_size_mask, network_input
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.methods import build_model
 from mrcfa.model.schedule import references_at
 from mrcfa.model.weights import load_weights
 
@@ -26,7 +26,7 @@ class EagerClip(Backend):
 
     def __init__(self, bundle: Bundle, threads: int) -> None:
         torch.set_num_threads(threads)
-        self._model = MRCFA(bundle.config)
+        self._model = build_model(bundle.config)
         load_weights(self._model, bundle.file(WEIGHTS))
         self._manifest = bundle.manifest
         self.name = "eager-clip (PyTorch, CPU, fp32)"
@@ -41,7 +41,7 @@ class EagerClip(Backend):
         first = state.frame + 1 - len(known)
         chosen = [known[t - first] for t in references_at(state.frame, config.references)]
         logits = self._model(torch.stack([*chosen, known[-1]], dim=1))
-        after = Past(state.frame + 1, known[-config.depth :])
+        after = Past(state.frame + 1, known[max(0, len(known) - config.depth) :])
         if self._manifest.output is Output.LOGITS:
             return {"logits": logits[0].numpy()}, after, {}
         return {"mask": full_size_mask(logits, config.size, self._manifest.frame)}, after, {}

@@ -37,7 +37,7 @@ def peer_name(bundle: Bundle) -> str:
 
 
 def peer_file(bundle: Bundle, precision: str) -> Path:
-    """Where the peer's graph is kept: not in the bundle, which holds nothing but MRCFA."""
+    """Where the peer's graph is kept: not in the bundle, which holds its own method alone."""
     manifest = bundle.manifest
     weights = manifest.files[WEIGHTS].sha256
     facts = (mrcfa.__version__, manifest.config, manifest.frame, manifest.output, weights)

@@ -11,7 +11,8 @@ from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.files import replaced
 from mrcfa.manifest import Output
 from mrcfa.model.frames import FullSizeMask, Normalise
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model import segformer
+from mrcfa.model.methods import build_model
 from mrcfa.model.weights import load_weights
 
 OPSET = 18
@@ -21,11 +22,11 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 class SegFormer(nn.Module):
     """uint8 (1, h, w, 3) -> uint8 mask (1, h, w), or logits (1, classes, H/4, W/4).
 
-    MRCFA's encoder, fusion and single-frame head are SegFormer, so they are taken from the model.
+    Every method's encoder, fusion and single-frame head are SegFormer: they are the model's own.
     """
 
     def __init__(
-        self, model: MRCFA, frame: tuple[int, int], output: Output, dtype: torch.dtype
+        self, model: segformer.SegFormer, frame: tuple[int, int], output: Output, dtype: torch.dtype
     ) -> None:
         super().__init__()
         self.prepare = Normalise(model.config.size)
@@ -41,7 +42,7 @@ class SegFormer(nn.Module):
 
 def write_segformer(bundle: Bundle, precision: str, path: Path) -> None:
     """The bundle's own single-frame SegFormer as ONNX: what `torch.onnx.export` makes of it."""
-    model = MRCFA(bundle.config)
+    model = build_model(bundle.config)
     load_weights(model, bundle.file(WEIGHTS))
     manifest = bundle.manifest
     segformer = SegFormer(model, manifest.frame, manifest.output, DTYPES[precision])

@@ -1,13 +1,12 @@
 """What an arrangement is: the graphs of a model, laid out for one kind of device."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
 from torch import nn
 
 from mrcfa.manifest import Output
-from mrcfa.model.mrcfa import MRCFA
 
 Size = tuple[int, int]
 
@@ -20,22 +19,25 @@ class Fit(NamedTuple):
 
 
 class Arrangement(ABC):
-    """Both graphs compute what docs/bundle.md says, in FP32; a variant rounds them further."""
+    """Both graphs compute what docs/bundle.md says, in FP32; a variant rounds them further.
+
+    A model is a `SegFormer` of the method that the arrangement is for.
+    """
 
     name: str
     classes_last = False
     """Whether a mask graph has the classes of its logits on the last axis, or on axis 1."""
 
-    def fits(self, model: MRCFA) -> Fit:
+    def fits(self, model: Any) -> Fit:
         """Whether this model can be laid out so."""
         return Fit(True)
 
     @abstractmethod
-    def encoder(self, model: MRCFA) -> nn.Module:
+    def encoder(self, model: Any) -> nn.Module:
         """image -> base, queries, entry."""
 
     @abstractmethod
-    def decoder(self, model: MRCFA, frame: Size, output: Output) -> nn.Module:
+    def decoder(self, model: Any, frame: Size, output: Output) -> nn.Module:
         """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits[, mask])."""
 
     def finished(self, decoder: onnx.ModelProto, classes_last: bool) -> onnx.ModelProto:

@@ -15,7 +15,7 @@ from export.onnx_graph import logits_name
 from mrcfa.data.synthetic import drifting_clip
 from mrcfa.manifest import STATE, Limits, Output
 from mrcfa.model.frames import full_size_mask, network_input
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import SegFormer
 from mrcfa.model.streaming import Memory, decode_next
 from mrcfa.parity import Parity
 
@@ -38,7 +38,7 @@ class Proven(NamedTuple):
 
 
 def check_graphs(
-    model: MRCFA,
+    model: SegFormer,
     frame: tuple[int, int],
     output: Output,
     proofs: Mapping[str, Proof],
@@ -61,7 +61,7 @@ def check_graphs(
 
 
 @torch.no_grad()
-def _reference_logits(model: MRCFA, clip: NDArray[np.uint8]) -> Iterator[torch.Tensor]:
+def _reference_logits(model: SegFormer, clip: NDArray[np.uint8]) -> Iterator[torch.Tensor]:
     memory = Memory()
     for image in clip:
         features = model.encode(network_input(image, model.config.size))
@@ -91,7 +91,7 @@ class _GraphStream:
         """Logits (1, classes, H/4, W/4), and the mask (h, w) of a mask graph."""
         features = _run(self._encoder, {"image": image[None]})
         answer = _run(self._decoder, {**features, **self._state})
-        self._state = {name: answer[f"{name}_out"] for name in STATE}
+        self._state = {name: answer[f"{name}_out"] for name in self._state}
         logits = answer[self._logits]
         if self._classes_last:
             logits = logits.transpose(0, 3, 1, 2)

@@ -25,9 +25,10 @@ from mrcfa.data.labels import Labels, numbered
 from mrcfa.errors import MrcfaError, named
 from mrcfa.files import sha256
 from mrcfa.flavours import TOPK_LIMIT
-from mrcfa.manifest import Graph, Manifest, Output, TensorSpec, Weights
-from mrcfa.model.config import MEAN, STD, Config, Method
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.manifest import STATE, Graph, Manifest, Output, TensorSpec, Weights
+from mrcfa.model.config import MEAN, STD, Config
+from mrcfa.model.methods import build_model
+from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights, save_weights
 
 LARGEST_TENSOR = 2**31 - 1
@@ -63,7 +64,7 @@ def export_bundle(
     check_options(config, options)
 
     def fill(folder: Path) -> Manifest:
-        model = MRCFA(config, seed=seed)
+        model = build_model(config, seed=seed)
         if weights is not None:
             progress("loading weights")
             load_weights(model, weights)
@@ -135,7 +136,9 @@ class _Traced:
         )
 
 
-def _trace(variant: Variant, model: MRCFA, options: ExportOptions, progress: Progress) -> _Traced:
+def _trace(
+    variant: Variant, model: SegFormer, options: ExportOptions, progress: Progress
+) -> _Traced:
     config, is_mask = model.config, options.output is Output.MASK
     arrangement, note = variant.arranged(model)
     progress(f"exporting the {variant.name} encoder")
@@ -147,15 +150,16 @@ def _trace(variant: Variant, model: MRCFA, options: ExportOptions, progress: Pro
         options.opset,
     )
     progress(f"exporting the {variant.name} decoder")
+    fed = decoder_inputs(config, variant.dtype)
     hidden = [logits_name(arrangement.classes_last)] if is_mask else []
     answers = [*hidden, "mask"] if is_mask else ["logits"]
     decoder = to_onnx(
         variant.rounded(arrangement.decoder(model, options.frame, options.output)),
-        decoder_inputs(config, variant.dtype),
-        ["memory_out", "frame_out", *answers],
+        fed,
+        [*(f"{name}_out" for name in STATE if name in fed), *answers],
         options.opset,
         hidden=hidden,
-        selection=selection(config),
+        selection=selection(config) if config.references else None,
         inline=options.inline_functions,
     )
     if is_mask and options.frame == config.size:
@@ -165,11 +169,6 @@ def _trace(variant: Variant, model: MRCFA, options: ExportOptions, progress: Pro
 
 def check_options(config: Config, options: ExportOptions) -> None:
     """Refuse what cannot work before any work is done."""
-    if config.method is not Method.MRCFA:
-        raise MrcfaError(
-            f"a model of the method {config.method.value} cannot be exported yet; evaluate its run "
-            "with mrcfa eval"
-        )
     if options.labels is not None and len(options.labels.names) != config.classes:
         raise MrcfaError(
             f"the labels name {len(options.labels.names)} classes and the model has "

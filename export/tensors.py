@@ -9,16 +9,20 @@ import torch
 from torch import Tensor
 
 from export.select_tokens import SelectTokens
-from mrcfa.model.config import TOP_QUERIES, Config
+from mrcfa.model.config import FEATURE_CHANNELS, TOP_QUERIES, Config, Method
 
 
 def entry_columns(config: Config) -> tuple[int, ...]:
-    """Widths of an entry's parts: keys of each scale, then values."""
+    """Widths of an entry's parts: keys of each scale, then values.
+
+    MRCFA's values are class scores, a feature pyramid's are features.
+    """
     keys = (
         config.width(stride) * config.key_tokens(stride) // config.tokens
         for stride in config.used_strides
     )
-    return (*keys, config.classes)
+    features = config.method is Method.FEATURE_PYRAMID
+    return (*keys, FEATURE_CHANNELS if features else config.classes)
 
 
 def selection(config: Config) -> SelectTokens:
@@ -33,18 +37,23 @@ def selection(config: Config) -> SelectTokens:
 
 
 def encoder_outputs(config: Config) -> list[str]:
-    """Finest queries first, as the contract lists them."""
+    """Finest queries first, as the contract lists them; scores alone without a memory."""
+    if not config.references:
+        return ["base"]
     return ["base", *(f"query_{stride}" for stride in reversed(config.used_strides)), "entry"]
 
 
 def decoder_inputs(config: Config, dtype: torch.dtype) -> dict[str, Tensor]:
     """Tensors of the decoder's input shapes, in its order. Streams are the first axis of each."""
-    grid, entry = config.grid(config.output_stride), (config.tokens, sum(entry_columns(config)))
+    grid = config.grid(config.output_stride if config.references else 4)
     inputs = {"base": torch.zeros(1, config.classes, *grid, dtype=dtype)}
+    number = torch.zeros(1, dtype=torch.int32)
+    if not config.references:
+        return inputs | {"frame": number}
+    entry = (config.tokens, sum(entry_columns(config)))
     for stride in reversed(config.used_strides):
         shape = (1, config.tokens_at(stride), config.width(stride))
         inputs[f"query_{stride}"] = torch.zeros(shape, dtype=dtype)
     inputs["entry"] = torch.zeros(1, *entry, dtype=dtype)
     inputs["memory"] = torch.zeros(1, config.depth, *entry, dtype=dtype)
-    inputs["frame"] = torch.zeros(1, dtype=torch.int32)
-    return inputs
+    return inputs | {"frame": number}

@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from export.arrangement import Arrangement
+from export.baselines import arrangement_for
 from export.ort_cpu.arrangement import ORT_CPU
 from export.plain import PLAIN
 from export.precision import in_fp16, in_fp32
 from mrcfa.arguments import parse_names
 from mrcfa.errors import MrcfaError, named
 from mrcfa.manifest import Device, Limits
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import SegFormer
 
 FP32_LIMITS = Limits(
     largest_error=5e-5, mean_error=5e-6, agreement=0.999, mean_iou=0.99, worst_iou=0.97
@@ -48,12 +49,15 @@ class Variant:
         """`decoder.onnx` is the FP32 graph for CPUs; the others carry their variant's name."""
         return f"{part}.onnx" if self.name == "fp32" else f"{part}.{self.name}.onnx"
 
-    def arranged(self, model: MRCFA) -> tuple[Arrangement, str]:
+    def arranged(self, model: SegFormer) -> tuple[Arrangement, str]:
         """The arrangement for this model, and why it is not the variant's own, if it is not."""
-        fit = self.arrangement.fits(model)
+        own, plain = (
+            arrangement_for(model.config.method, each) for each in (self.arrangement, PLAIN)
+        )
+        fit = own.fits(model)
         if fit.fits:
-            return self.arrangement, ""
-        return PLAIN, f"{PLAIN.name} instead of {self.arrangement.name}: {fit.reason}"
+            return own, ""
+        return plain, f"{plain.name} instead of {own.name}: {fit.reason}"
 
 
 _TABLE = (

@@ -10,6 +10,7 @@ from mrcfa.bundle import Bundle
 from mrcfa.errors import named
 from mrcfa.flavours import Flavour
 from mrcfa.manifest import STATE, Engine, TensorSpec, Variant
+from mrcfa.model.config import Config
 
 _PRODUCTS = {flavour.value: flavour.product for flavour in Flavour}
 
@@ -19,10 +20,9 @@ def summary(bundle: Bundle) -> str:
     manifest, config = bundle.manifest, bundle.config
     blocks = [
         [
-            f"{bundle.path}: MRCFA {config.backbone}, {config.dataset}, {config.classes} classes",
-            f"frame {_hw(manifest.frame)}, network input {_hw(config.size)}, "
-            f"references {', '.join(str(offset) for offset in config.references)} frames back, "
-            f"keeps {config.keep:g} of their tokens",
+            f"{bundle.path}: {config.method.title} {config.backbone}, {config.dataset}, "
+            f"{config.classes} classes",
+            f"frame {_hw(manifest.frame)}, network input {_hw(config.size)}, {_past(config)}",
             f"classes: {named(manifest.classes, most=20)}",
             f"weights: {manifest.weights.origin}"
             + (" (untrained: masks are meaningless)" if manifest.weights.random else ""),
@@ -61,9 +61,17 @@ def _variant_lines(name: str, variant: Variant) -> list[str]:
         lines += [f"    out {_tensor(spec)}" for spec in graph.outputs]
         if graph.wide:
             lines.append(f"    {len(graph.wide)} nodes stay FP32: {_kinds(graph.wide)}")
-    state = sum(_size(spec) for spec in variant.decoder.inputs if spec.name in STATE)
-    lines.append(f"  state per stream: {_bytes(state)} ({' and '.join(STATE)})")
+    state = {spec.name: _size(spec) for spec in variant.decoder.inputs if spec.name in STATE}
+    lines.append(f"  state per stream: {_bytes(sum(state.values()))} ({' and '.join(state)})")
     return lines + _cost_lines(variant)
+
+
+def _past(config: Config) -> str:
+    """What a frame takes of those before it."""
+    if not config.references:
+        return "no memory: every frame is segmented by itself"
+    offsets = ", ".join(map(str, config.references))
+    return f"references {offsets} frames back, keeps {config.keep:g} of their tokens"
 
 
 def _engine_lines(bundle: Bundle, engine: Engine) -> list[str]:

@@ -14,7 +14,9 @@ from mrcfa.model.config import Config
 
 FORMAT = 2
 STATE = ("memory", "frame")
-"""What a decoder feeds back: inputs of these names, and outputs with `_out` behind them."""
+"""What a decoder feeds back: inputs of these names, and outputs with `_out` behind them.
+
+A model without memory has `frame` alone."""
 
 
 class Device(str, Enum):

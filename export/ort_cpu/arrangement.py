@@ -10,7 +10,7 @@ from export.ort_cpu.corners import with_corner_mask
 from export.ort_cpu.decoder import OrtCpuDecoder
 from export.ort_cpu.retrieval import LARGEST_EXPONENT, largest_map_value
 from mrcfa.manifest import Output
-from mrcfa.model.mit import Block
+from mrcfa.model.mit import Block, MiT
 from mrcfa.model.mrcfa import MRCFA
 
 SLICED_STAGES = 2
@@ -38,18 +38,24 @@ class OrtCpu(Arrangement):
         return Fit(True)
 
     def encoder(self, model: MRCFA) -> nn.Module:
-        graph = EncoderGraph(model)
-        for stage in list(graph.encoder.stages)[:SLICED_STAGES]:
-            for block in stage.modules():
-                if isinstance(block, Block):
-                    slice_attention(block)
-        return graph
+        return sliced(EncoderGraph(model))
 
     def decoder(self, model: MRCFA, frame: Size, output: Output) -> nn.Module:
         return OrtCpuDecoder(model, frame, output)
 
     def finished(self, decoder: onnx.ModelProto, classes_last: bool) -> onnx.ModelProto:
         return with_corner_mask(decoder, classes_last)
+
+
+def sliced(graph: nn.Module) -> nn.Module:
+    """An encoder graph whose first stages attend in slices."""
+    encoder = graph.encoder
+    assert isinstance(encoder, MiT)
+    for stage in list(encoder.stages)[:SLICED_STAGES]:
+        for block in stage.modules():
+            if isinstance(block, Block):
+                slice_attention(block)
+    return graph
 
 
 ORT_CPU = OrtCpu()

@@ -9,7 +9,7 @@ from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.manifest import Output
 from mrcfa.model.frames import full_size_mask, network_input
-from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.methods import build_model
 from mrcfa.model.segformer import Features
 from mrcfa.model.streaming import Memory, decode_next
 from mrcfa.model.weights import load_weights
@@ -26,7 +26,7 @@ class EagerBackend(TwoGraphs):
             raise MrcfaError(f"eager runs on the CPU alone; choose it without {which!r}")
         if options.threads:
             torch.set_num_threads(options.threads)
-        self._model = MRCFA(bundle.config)
+        self._model = build_model(bundle.config)
         load_weights(self._model, bundle.file(WEIGHTS))
         self._manifest, self._cold_start = bundle.manifest, options.cold_start
         self.name = "eager (PyTorch, CPU, fp32)"

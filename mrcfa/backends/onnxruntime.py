@@ -81,9 +81,9 @@ class OnnxRuntimeBackend(TwoGraphs):
         return self._run(self._encoder, {"image": image}, self._features)
 
     def _decoded(self, features: Values, state: Values) -> tuple[Any, Values]:
-        names = (self._answer, *(f"{name}_out" for name in STATE))
+        names = (self._answer, *(f"{name}_out" for name in state))
         found = self._run(self._decoder, {**features, **state}, names)
-        return found[self._answer], {name: found[f"{name}_out"] for name in STATE}
+        return found[self._answer], {name: found[f"{name}_out"] for name in state}
 
     def _run(self, session: Any, inputs: Values, outputs: Sequence[str]) -> Values:
         binding = session.io_binding()

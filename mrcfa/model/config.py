@@ -67,6 +67,18 @@ class Method(str, Enum):
     FEATURE_PYRAMID = "feature-pyramid"
     """Features are merged over the scales instead of affinities."""
 
+    @property
+    def title(self) -> str:
+        """As the paper spells it."""
+        return _TITLES[self]
+
+
+_TITLES = {
+    Method.MRCFA: "MRCFA",
+    Method.SEGFORMER: "SegFormer",
+    Method.FEATURE_PYRAMID: "feature pyramid",
+}
+
 
 _DEPTHS = {
     Backbone.B0: (2, 2, 2, 2),
@@ -90,7 +102,7 @@ class Config:
     size: tuple[int, int]
     """(height, width) of the network's input."""
     references: tuple[int, ...]
-    """How many frames each reference lies before the target, farthest first."""
+    """How many frames each reference lies before the target, farthest first; SegFormer has none."""
     scales: int
     """How many scales of affinity there are, counted from the coarsest, 1/32."""
     key_stride: int
@@ -112,6 +124,8 @@ class Config:
         for name in ("size", "references", "widths", "depths"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "kernels", tuple(map(tuple, self.kernels)))
+        if self.method is Method.SEGFORMER:
+            object.__setattr__(self, "references", ())
         if self.key_stride not in STRIDES[:3]:
             raise MrcfaError(f"key_stride is {self.key_stride}; choose one of 32, 16, 8")
         stages = (self.widths, self.depths)
@@ -124,7 +138,8 @@ class Config:
         if self.scales not in (1, 2, 3, 4):
             raise MrcfaError(f"scales is {self.scales}; choose 1, 2, 3 or 4")
         offsets = self.references
-        if not offsets or min(offsets) < 1 or sorted(set(offsets), reverse=True) != list(offsets):
+        valid = bool(offsets) or self.method is Method.SEGFORMER
+        if not valid or min(offsets, default=1) < 1 or sorted(set(offsets))[::-1] != list(offsets):
             raise MrcfaError(
                 f"references {offsets} must be positive offsets, farthest first, such as (9, 6, 3)"
             )
@@ -150,7 +165,8 @@ class Config:
     @property
     def used_strides(self) -> tuple[int, ...]:
         """Scales that reach the output; without MAA only STM's and the finest."""
-        return self.strides if self.maa else tuple(dict.fromkeys((32, self.strides[-1])))
+        every = self.maa or self.method is Method.FEATURE_PYRAMID
+        return self.strides if every else tuple(dict.fromkeys((32, self.strides[-1])))
 
     @property
     def output_stride(self) -> int:
@@ -159,8 +175,8 @@ class Config:
 
     @property
     def depth(self) -> int:
-        """M, how many frames back the farthest reference lies."""
-        return max(self.references)
+        """M, how many frames back the farthest reference lies; 0 for a model without memory."""
+        return max(self.references, default=0)
 
     @property
     def tokens(self) -> int:
@@ -169,8 +185,8 @@ class Config:
 
     @property
     def kept(self) -> int:
-        """S, how many of a reference's tokens survive STM."""
-        return self.kept_of(self.tokens)
+        """S, how many of a reference's tokens survive STM; 0 for a model without memory."""
+        return self.kept_of(self.tokens) if self.references else 0
 
     def kept_of(self, tokens: int) -> int:
         return max(1, int(self.keep * tokens))

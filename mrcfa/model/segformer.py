@@ -45,6 +45,10 @@ class SegFormer(nn.Module):
         self.fusion = Fusion(config.widths)
         self.linear_pred = nn.Conv2d(FEATURE_CHANNELS, config.classes, 1)
 
+    def forward(self, clip: Tensor) -> Tensor:
+        """(B, T, 3, H, W) normalised clip -> (B, classes, H/4, W/4) logits of its last frame."""
+        return self.predict_single(self.encode(clip[:, -1]))
+
     def encode(self, frames: Tensor) -> Features:
         """(B, 3, H, W) -> stage features and F."""
         stages = self.encoder(frames)

@@ -31,4 +31,5 @@ def decode_next(
     else:
         numbers = references_at(memory.frame, model.config.references)
         logits = model.decode(model.ask(features), [known[t - first] for t in numbers])
-    return logits, Memory(memory.frame + 1, known[-model.config.depth :])
+    kept = known[max(0, len(known) - model.config.depth) :]
+    return logits, Memory(memory.frame + 1, kept)

@@ -135,7 +135,7 @@ def _compare_classes(
 ) -> None:
     """A head of another size is a matter of labels, so it gets a sentence of its own."""
     for key, name in expected.items():
-        if name == "classify.weight" and key in entries and entries[key].ndim == 4:
+        if name in ("linear_pred.weight", "classify.weight") and key in entries and entries[key].ndim == 4:
             found = len(entries[key])
             if found != classes:
                 raise MrcfaError(

@@ -18,7 +18,7 @@ from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import MissingExtra
-from mrcfa.model.config import Config, Method
+from mrcfa.model.config import Config
 from mrcfa.model.methods import build_model
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights
@@ -60,9 +60,7 @@ def train(
     with joined(recipe.batch) as process:
         videos = labelled_videos(root, "train", config.depth)
         held_back = labelled_videos(root, "val", config.depth)
-        alone = config.method is Method.SEGFORMER
-        offsets = () if alone else config.references
-        clips = Clips(videos, offsets, config.size, recipe)
+        clips = Clips(videos, config.references, config.size, recipe)
         model = build_model(config, seed=recipe.seed)
         torch.manual_seed(recipe.seed)
         start_classifiers(model)

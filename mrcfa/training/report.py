@@ -46,7 +46,7 @@ def write_report(run: Path, log: Path, facts: Facts, strip: Strip) -> None:
     recipe = {**vars(facts.recipe), "size": facts.config.size, "backbone": facts.config.backbone}
     score = "no validation yet" if facts.score is None else f"mIoU {facts.score:.4f}"
     page = _PAGE.format(
-        title=f"MRCFA {facts.config.backbone}, {len(facts.labels.names)} classes",
+        title=f"{facts.config.method.title} {facts.config.backbone}, {len(facts.labels.names)} classes",
         summary=f"{facts.iteration} of {facts.recipe.iterations} iterations, {score}",
         curves=_uri(picture, "png"),
         strip="".join(f'<img src="{each}" alt="frame, truth or mask">' for each in cells),

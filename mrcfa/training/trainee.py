@@ -27,9 +27,8 @@ class Trainee(nn.Module):
     def __init__(self, model: SegFormer, recipe: Recipe) -> None:
         super().__init__()
         self.model, self._recipe = model, recipe
-        references = len(model.config.references) if isinstance(model, MRCFA) else 0
         self.deco = nn.ModuleList(
-            nn.Conv2d(FEATURE_CHANNELS, model.config.classes, 1) for _ in range(references)
+            nn.Conv2d(FEATURE_CHANNELS, model.config.classes, 1) for _ in model.config.references
         )
         for head in self.deco:
             _start(head)

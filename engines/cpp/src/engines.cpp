@@ -140,7 +140,7 @@ void Engines::check(const Bundle& bundle, const Engine& engine) const {
   };
   bool fits = same(named(encoder.tensors, "image"), image) &&
               same(named(decoder.tensors, answer.name), answer);
-  for (const auto& [in, out] : kState) {
+  for (const auto& [in, out] : state_of(decoder.tensors)) {
     fits = fits && same(named(decoder.tensors, in), named(decoder.tensors, out));
   }
   for (const TensorSpec& feature : encoder.tensors) {

@@ -4,21 +4,15 @@
 #include <NvInferRuntime.h>
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bundle.hpp"
 #include "fitting.hpp"
 
 namespace mrcfa {
-
-/// What the decoder reads, and what it writes for the next frame to read.
-inline constexpr std::array<std::pair<const char*, const char*>, 2> kState = {
-    {{"memory", "memory_out"}, {"frame", "frame_out"}}};
 
 /// One engine and its tensors.
 struct Part {

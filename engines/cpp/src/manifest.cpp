@@ -275,6 +275,18 @@ Manifest Manifest::parse(const std::string& text, const fs::path& path) {
   }
 }
 
+std::vector<std::pair<std::string, std::string>> state_of(const std::vector<TensorSpec>& specs) {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& [in, out] : kState) {
+    const std::string name = in;
+    if (std::any_of(specs.begin(), specs.end(),
+                    [&](const TensorSpec& spec) { return spec.name == name; })) {
+      found.emplace_back(in, out);
+    }
+  }
+  return found;
+}
+
 const TensorSpec& named(const std::vector<TensorSpec>& specs, const std::string& name) {
   const auto found = std::find_if(specs.begin(), specs.end(),
                                   [&](const TensorSpec& spec) { return spec.name == name; });

@@ -1,12 +1,14 @@
 // The part of a bundle's manifest that running needs, read as mrcfa/manifest.py reads it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mrcfa.hpp"
@@ -79,6 +81,14 @@ struct Manifest {
   /// Every mistake in the text is an Error that names the file.
   static Manifest parse(const std::string& text, const std::filesystem::path& path);
 };
+
+/// What the decoder reads, and what it writes for the next frame to read. A model without memory
+/// has the frame's number alone.
+inline constexpr std::array<std::pair<const char*, const char*>, 2> kState = {
+    {{"memory", "memory_out"}, {"frame", "frame_out"}}};
+
+/// The pairs of `kState` whose first is among these tensors.
+std::vector<std::pair<std::string, std::string>> state_of(const std::vector<TensorSpec>& specs);
 
 /// The tensor of that name; an Error that the bundle is damaged if there is none.
 const TensorSpec& named(const std::vector<TensorSpec>& specs, const std::string& name);

@@ -37,10 +37,10 @@ struct Sessions {
   Size frame;
   TensorSpec image;
   TensorSpec answer;  ///< `mask` or `logits`.
-  TensorSpec memory;
-  TensorSpec number;  ///< Of the frame.
+  std::vector<std::pair<std::string, std::string>> state;  ///< Names, before and after a frame.
+  std::vector<TensorSpec> state_specs;
   std::vector<std::string> features;
-  std::vector<std::uint8_t> zeros;  ///< The memory before the first frame.
+  std::vector<std::uint8_t> zeros;  ///< The state before the first frame.
   Owned<OrtEnv> env;
   Owned<OrtMemoryInfo> host;
   Owned<OrtMemoryInfo> place;  ///< Where tensors stay between the graphs and between frames.
@@ -107,9 +107,11 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
   answer = bundle.manifest().output == "mask"
                ? TensorSpec{"mask", "uint8", {1, frame.height, frame.width}}
                : named(variant.decoder.outputs, "logits");
-  memory = named(variant.decoder.inputs, "memory");
-  number = named(variant.decoder.inputs, "frame");
-  zeros.resize(std::max(memory.bytes(), number.bytes()));
+  state = state_of(variant.decoder.inputs);
+  for (const auto& [in, out] : state) {
+    state_specs.push_back(named(variant.decoder.inputs, in));
+    zeros.resize(std::max(zeros.size(), state_specs.back().bytes()));
+  }
   for (const TensorSpec& spec : variant.encoder.outputs) {
     features.push_back(spec.name);
   }
@@ -199,10 +201,10 @@ class OnnxRuntimeRunner final : public Runner {
     for (std::size_t i = 0; i < features.size(); ++i) {
       decoder.input(sessions_->features[i], *features[i]);
     }
-    decoder.input("memory", *memory_);
-    decoder.input("frame", *number_);
-    decoder.output("memory_out", *sessions_->place);
-    decoder.output("frame_out", *sessions_->place);
+    for (std::size_t i = 0; i < state_.size(); ++i) {
+      decoder.input(sessions_->state[i].first, *state_[i]);
+      decoder.output(sessions_->state[i].second, *sessions_->place);
+    }
     logits_.resize(logits ? sessions_->answer.bytes() : 0);
     const auto answer =
         sessions_->over(logits ? logits_.data() : frame.mask, sessions_->answer, frame.mask_in);
@@ -212,13 +214,15 @@ class OnnxRuntimeRunner final : public Runner {
       mask_of_logits(logits_.data(), sessions_->answer, sessions_->network, sessions_->frame,
                      frame.mask);
     }
-    memory_ = std::move(outputs[0]);
-    number_ = std::move(outputs[1]);
+    outputs.resize(state_.size());  // the answer is the caller's
+    state_ = std::move(outputs);
   }
 
   void reset() override {
-    memory_ = sessions_->over(sessions_->zeros.data(), sessions_->memory);
-    number_ = sessions_->over(sessions_->zeros.data(), sessions_->number);
+    state_.clear();
+    for (const TensorSpec& spec : sessions_->state_specs) {
+      state_.push_back(sessions_->over(sessions_->zeros.data(), spec));
+    }
   }
 
   [[nodiscard]] std::unique_ptr<Runner> sibling() const override {
@@ -237,8 +241,7 @@ class OnnxRuntimeRunner final : public Runner {
   }
 
   std::shared_ptr<const Sessions> sessions_;
-  Owned<OrtValue> memory_;
-  Owned<OrtValue> number_;
+  std::vector<Owned<OrtValue>> state_;  ///< In the order of `Sessions::state`.
   std::vector<std::uint8_t> logits_;
 };
 

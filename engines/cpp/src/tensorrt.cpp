@@ -127,7 +127,7 @@ class TensorRtRunner final : public Runner {
 
   /// The state before the first frame, in the half that is read next.
   void clear() {
-    for (const auto& [in, out] : kState) {
+    for (const auto& [in, out] : state_of(engines_->decoder.tensors)) {
       const std::size_t bytes = named(engines_->decoder.tensors, in).bytes();
       cuda::check(cudaMemsetAsync(address(in, turn_), 0, bytes, stream()), "clear memory");
     }
