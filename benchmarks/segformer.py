@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.files import replaced
 from mrcfa.manifest import Output
-from mrcfa.model.frames import FullSizeMask, Normalise
 from mrcfa.model import segformer
+from mrcfa.model.frames import FullSizeMask, Normalise
 from mrcfa.model.methods import build_model
 from mrcfa.model.weights import load_weights
 

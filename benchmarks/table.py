@@ -65,8 +65,9 @@ def boundary(result: Result) -> str:
     config, manifest, options = result.bundle.config, result.bundle.manifest, result.options
     size = "×".join(map(str, manifest.frame))
     return (
-        f"{config.method.title} {config.backbone}, {config.dataset}, frames of {size}, uint8 frame in "
-        f"to {manifest.output.value} out; {options.frames} frames after {options.warmup}; "
+        f"{config.method.display_name} {config.backbone}, {config.dataset}, frames of {size}, "
+        f"uint8 frame in to {manifest.output.value} out; "
+        f"{options.frames} frames after {options.warmup}; "
         f"{result.environment['processor']}, threads: {options.threads}"
     )
 

@@ -124,6 +124,11 @@ def _check_options(target: Target, options: BuildOptions) -> None:
 
 
 def _takes_plugin(config: Config, use: PluginUse) -> bool:
+    if use is PluginUse.ALWAYS and not config.references:
+        raise MrcfaError(
+            f"{config.method.display_name} has no memory to select tokens from, which is all that "
+            "the plugin does; build without --plugin always"
+        )
     if use is PluginUse.NEVER and config.kept > TOPK_LIMIT:
         raise MrcfaError(
             f"this model keeps {config.kept} tokens of a frame and TensorRT's TopK takes "

@@ -18,6 +18,10 @@ from tempfile import TemporaryFile
 from mrcfa.errors import MrcfaError
 
 
+class CannotWrite(MrcfaError):
+    """The system refused to write, as a full disk does."""
+
+
 def write_whole(path: Path, content: bytes) -> None:
     with replaced(path) as part:
         part.write_bytes(content)
@@ -34,18 +38,20 @@ def replaced(path: Path, folder: bool = False, over: bool = False) -> Iterator[P
     with refusals_told(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         part.mkdir() if folder else part.touch()
-        try:
+    try:
+        with refusals_told(str(path), within=part):
             yield part
+        with refusals_told(str(path)):
             if folder:
                 _move_folder(part, path.resolve(), over)
             else:
                 _flush(part)
                 part.replace(path)
-        finally:
-            if part.is_dir():
-                shutil.rmtree(part, ignore_errors=True)
-            else:
-                part.unlink(missing_ok=True)
+    finally:
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            part.unlink(missing_ok=True)
 
 
 def check_writable(path: Path, folder: bool = False, over: bool = False) -> None:
@@ -64,8 +70,11 @@ def check_writable(path: Path, folder: bool = False, over: bool = False) -> None
 
 
 @contextmanager
-def refusals_told(place: str) -> Iterator[None]:
-    """Turn the system's refusal to write into a sentence that says where."""
+def refusals_told(place: str, within: Path | None = None) -> Iterator[None]:
+    """Turn the system's refusal to write into a sentence that says where.
+
+    A refusal that names a file which is not `within` is of something else, and passes.
+    """
     try:
         yield
     except BrokenPipeError:
@@ -73,7 +82,14 @@ def refusals_told(place: str) -> Iterator[None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise MrcfaError(f"nobody reads {place} any more, so writing ended") from None
     except OSError as error:
-        raise MrcfaError(f"cannot write {place}: {error.strerror or error}") from None
+        named = error.filename
+        if within and isinstance(named, str) and not _inside(named, within):
+            raise
+        raise CannotWrite(f"cannot write {place}: {error.strerror or error}") from None
+
+
+def _inside(name: str, folder: Path) -> bool:
+    return Path(name).absolute().is_relative_to(folder.absolute())
 
 
 def cache_folder(*parts: str) -> Path:

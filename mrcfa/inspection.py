@@ -20,7 +20,7 @@ def summary(bundle: Bundle) -> str:
     manifest, config = bundle.manifest, bundle.config
     blocks = [
         [
-            f"{bundle.path}: {config.method.title} {config.backbone}, {config.dataset}, "
+            f"{bundle.path}: {config.method.display_name} {config.backbone}, {config.dataset}, "
             f"{config.classes} classes",
             f"frame {_hw(manifest.frame)}, network input {_hw(config.size)}, {_past(config)}",
             f"classes: {named(manifest.classes, most=20)}",

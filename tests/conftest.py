@@ -24,6 +24,7 @@ from export.onnx_graph import to_onnx
 from export.variants import VARIANTS
 from mrcfa import MRCFA, load_weights, preset
 from mrcfa.manifest import Output
+from mrcfa.model.config import Method
 
 Make = Callable[[Path], object]
 _OPTIONS = {field.name for field in fields(ExportOptions)}
@@ -129,6 +130,12 @@ def bundle(
         return once(f"{dataset}-{backbone}-{zlib.crc32(key.encode()):08x}", make)
 
     return export
+
+
+@pytest.fixture(scope="session")
+def baseline(bundle: Callable[..., Path]) -> Callable[[str], Path]:
+    """`baseline("segformer")`: the paper's baselines, random, with keys on two grids."""
+    return lambda method: bundle("b0", "cityscapes", method=Method(method), size=(64, 96))
 
 
 @pytest.fixture(scope="session")

@@ -68,12 +68,12 @@ class Method(str, Enum):
     """Features are merged over the scales instead of affinities."""
 
     @property
-    def title(self) -> str:
+    def display_name(self) -> str:
         """As the paper spells it."""
-        return _TITLES[self]
+        return _DISPLAY_NAMES[self]
 
 
-_TITLES = {
+_DISPLAY_NAMES = {
     Method.MRCFA: "MRCFA",
     Method.SEGFORMER: "SegFormer",
     Method.FEATURE_PYRAMID: "feature pyramid",

@@ -17,7 +17,7 @@ from torch import Tensor
 from mrcfa.data.labels import Labels
 from mrcfa.decoding import Damage, from_json
 from mrcfa.errors import MrcfaError
-from mrcfa.files import write_whole
+from mrcfa.files import CannotWrite, write_whole
 from mrcfa.model.config import Config
 from mrcfa.model.segformer import SegFormer
 from mrcfa.training.recipe import Recipe
@@ -64,10 +64,15 @@ def save_last(run: Path, trainee: Trainee, optimizer: torch.optim.Optimizer, fac
         for name, value in values.items():
             state[f"optimizer.{number}.{name}"] = torch.as_tensor(value)
     contiguous = {name: value.contiguous() for name, value in state.items()}
-    write_whole(_state_file(run, facts.iteration), save(contiguous))
-    save_model(run / LAST, trainee.model, facts)
+    path = _state_file(run, facts.iteration)
+    write_whole(path, save(contiguous))
+    try:
+        save_model(run / LAST, trainee.model, facts)
+    except CannotWrite:
+        path.unlink(missing_ok=True)  # of no use without its model, and a disk may be full of them
+        raise
     for old in run.glob("state.*.safetensors"):
-        if old != _state_file(run, facts.iteration):
+        if old != path:
             old.unlink(missing_ok=True)
 
 

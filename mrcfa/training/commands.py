@@ -8,6 +8,7 @@ import typer
 
 import mrcfa
 from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
+from mrcfa.errors import MrcfaError
 from mrcfa.model.config import Backbone, Method
 from mrcfa.progress import training
 from mrcfa.training.recipe import Precision, Recipe
@@ -52,24 +53,35 @@ def train(
     validate_every: Annotated[int, typer.Option(min=1, help="Steps.")] = 2000,
     save_every: Annotated[int, typer.Option(min=1, help="Steps.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, clips and dropout.")] = 0,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="torch.compile; the first step takes minutes.")
+    ] = False,
+    profile: Annotated[
+        int | None, typer.Option(min=1, help="After so many steps, say how their time is spent.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")] = False,
 ) -> None:
     """Train the model by the paper's recipe."""
     from mrcfa.data.datasets import labelled_videos
-    from mrcfa.training.loop import RunOptions, pace
+    from mrcfa.training.log import entries_of
+    from mrcfa.training.loop import RunOptions
     from mrcfa.training.loop import train as fit
+    from mrcfa.training.stopwatch import pace
     from mrcfa.training.survey import remarks
 
+    leads = os.environ.get("RANK", "0") == "0"
     videos = labelled_videos(data, "train", 0)
 
     def say(sentence: str) -> None:
         typer.echo(f"mrcfa: {sentence}", err=True)
 
-    for sentence in remarks(videos):
-        say(sentence)
     changes = config_changes(size, references, keep, scales, sar, maa)
     changes |= {"classes": len(videos.labels.names), "method": method}
     config = mrcfa.preset(preset, backbone.value, **changes)
+    if method is Method.SEGFORMER and references is not None:
+        raise MrcfaError("segformer segments every frame by itself; leave --references out")
+    for sentence in remarks(videos, config.depth) if leads else ():
+        say(sentence)
     recipe = Recipe(
         iterations=iterations,
         batch=batch,
@@ -83,11 +95,11 @@ def train(
         precision=precision,
         seed=seed,
     )
-    options = RunOptions(out, workers, validate_every, save_every, resume)
+    options = RunOptions(out, workers, validate_every, save_every, resume, compile_, profile)
     with training(iterations) as show:
         best = fit(data, config, recipe, options, weights, show, say)
-    if os.environ.get("RANK", "0") == "0":
-        seconds, waiting = pace(out)
+    if leads:
+        seconds, waiting = pace(step["seconds"] for step in entries_of(out) if "seconds" in step)
         typer.echo(
             f"trained {iterations} iterations of {seconds:.2f} s, {waiting:.0%} of it waiting for "
             f"data; the best checkpoint is {best}"

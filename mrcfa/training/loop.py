@@ -1,8 +1,6 @@
 """The loop: clips in, steps of AdamW, a line of JSON each, checkpoints and validations."""
 
-import json
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -10,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -18,20 +16,23 @@ from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import MissingExtra
+from mrcfa.files import CannotWrite
 from mrcfa.model.config import Config
 from mrcfa.model.methods import build_model
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights
 from mrcfa.training.checkpoints import Facts, load_state, read_facts, save_last, save_model
 from mrcfa.training.clips import Clips, Shard
+from mrcfa.training.log import Log, entries_of
 from mrcfa.training.processes import Process, joined, share_norms
 from mrcfa.training.recipe import Precision, Recipe
 from mrcfa.training.report import write_report
 from mrcfa.training.runs import BEST, LAST
+from mrcfa.training.stopwatch import Stopwatch, profile
 from mrcfa.training.trainee import Trainee, parameter_groups, start_classifiers
 from mrcfa.training.validation import validate
 
-LOG = "log.jsonl"
+Say = Callable[[str], None]
 Show = Callable[[int, float], None]
 """Hears the iteration and its loss."""
 
@@ -45,6 +46,10 @@ class RunOptions:
     validate_every: int = 2000
     save_every: int = 200
     resume: bool = False
+    compile: bool = False
+    """Let torch.compile make kernels for the model, which takes minutes and needs a compiler."""
+    profile: int | None = None
+    """After this many steps, say how their time was spent."""
 
 
 def train(
@@ -54,7 +59,7 @@ def train(
     options: RunOptions,
     weights: Path | None = None,
     show: Show = lambda iteration, loss: None,
-    say: Callable[[str], None] = lambda sentence: None,
+    say: Say = lambda sentence: None,
 ) -> Path:
     """Train on `root`, and answer where the best checkpoint is."""
     with joined(recipe.batch) as process:
@@ -77,7 +82,7 @@ def train(
         elif process.leads:
             _start(options.run)
         process.wait()
-        run = _Run(process, options, trainee, optimizer, clips, held_back)
+        run = _Run(process, options, trainee, optimizer, clips, held_back, say)
         run.go(facts, show if process.leads else lambda iteration, loss: None)
     return options.run / BEST
 
@@ -93,34 +98,51 @@ class _Run:
         optimizer: torch.optim.Optimizer,
         clips: Clips,
         held_back: LabelledVideos,
+        say: Say,
     ) -> None:
-        self._process, self._options = process, options
+        self._process, self._options, self._say = process, options, say
         self._trainee, self._optimizer = trainee, optimizer
         self._clips, self._held_back = clips, held_back
-        self._learner: nn.Module = trainee
+        self._watch = Stopwatch(process.device, exact=options.profile is not None)
+        self._learner: Callable[[Tensor, Tensor], Tensor] = trainee
         if process.world > 1:
             # Without MAA the middle scales' queries and keys are not used.
             idle = not trainee.model.config.maa
             self._learner = DistributedDataParallel(trainee, find_unused_parameters=idle)
+        if options.compile:
+            # Checkpoints are the trainee's own, so their names stay.
+            self._learner = torch.compile(self._learner)
 
     def go(self, facts: Facts, show: Show) -> None:
-        log = Log(self._options.run / LOG, facts.iteration) if self._process.leads else None
+        log = Log(self._options.run, facts.iteration) if self._process.leads else None
+        timed: list[dict[str, float]] = []
         for iteration, loss, seconds in self._steps(facts):
             self._refuse_no_number(iteration, loss, facts.recipe)
             facts = replace(facts, iteration=iteration + 1)
             if log is not None:
                 rate = facts.recipe.learning_rate * facts.recipe.learning_rate_at(iteration)
-                log.write(iteration=facts.iteration, loss=loss, rate=rate, seconds=seconds)
-                facts = self._kept(facts, log)
+                facts = self._kept(facts, log, {"loss": loss, "rate": rate, "seconds": seconds})
+                timed.append(seconds)
+                if len(timed) == self._options.profile:
+                    self._say(profile(timed[1:] or timed))  # the first one starts the workers
             show(facts.iteration, loss)
         self._process.wait()
+        if log is not None:
+            log.close()
 
-    def _kept(self, facts: Facts, log: "Log") -> Facts:
-        ended = facts.iteration == facts.recipe.iterations
-        if facts.iteration % self._options.validate_every == 0 or ended:
-            facts = _validated(self._trainee.model, self._held_back, facts, self._options.run, log)
-        if facts.iteration % self._options.save_every == 0 or ended:
-            save_last(self._options.run, self._trainee, self._optimizer, facts)
+    def _kept(self, facts: Facts, log: Log, line: dict[str, Any]) -> Facts:
+        """Log, validate and save. A disk that is full ends a run only where it would end anyway."""
+        run, ended = self._options.run, facts.iteration == facts.recipe.iterations
+        try:
+            log.write(facts.iteration, **line)
+            if facts.iteration % self._options.validate_every == 0 or ended:
+                facts = _validated(self._trainee.model, self._held_back, facts, run, log)
+            if facts.iteration % self._options.save_every == 0 or ended:
+                save_last(run, self._trainee, self._optimizer, facts)
+        except CannotWrite as error:
+            if ended:
+                raise MrcfaError(f"{error}; make room and finish the run with --resume") from None
+            self._say(f"{error}; the run goes on, and {run / LAST} stays as it was")
         return facts
 
     def _refuse_no_number(self, iteration: int, loss: float, recipe: Recipe) -> None:
@@ -134,7 +156,7 @@ class _Run:
             )
 
     def _steps(self, facts: Facts) -> Iterator[tuple[int, float, dict[str, float]]]:
-        """Each iteration's number, loss, and how long it waited for data and computed."""
+        """Each iteration's number and loss, and how long its parts took."""
         recipe, process = facts.recipe, self._process
         loader = DataLoader(
             self._clips,
@@ -145,17 +167,16 @@ class _Run:
             pin_memory=process.device.type == "cuda",
         )
         rates = [group["lr"] for group in self._optimizer.param_groups]
-        began = time.perf_counter()
+        self._watch.restart()
         for iteration, (frames, labels) in enumerate(loader, facts.iteration):
-            loaded = time.perf_counter()
+            self._watch.lap("data")
             for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * recipe.learning_rate_at(iteration)
             # Of dropout: the same however this iteration was reached.
             torch.manual_seed((recipe.seed * 1_000_003 + iteration) * 64 + process.rank)
             loss = self._step(frames.to(process.device), labels.to(process.device), recipe)
-            ended = time.perf_counter()
-            yield iteration, loss, {"data": loaded - began, "compute": ended - loaded}
-            began = time.perf_counter()
+            yield iteration, loss, self._watch.seconds
+            self._watch.restart()
 
     def _step(self, frames: Tensor, labels: Tensor, recipe: Recipe) -> float:
         """One step, and its loss over all processes; one that is not finite changes nothing.
@@ -172,19 +193,22 @@ class _Run:
         counted = torch.stack([sums[:, 0], everywhere[:, 1]], dim=1)
         loss = self._trainee.loss(counted)
         whole: float = self._trainee.loss(everywhere).item()
+        self._watch.lap("forward")
         if math.isfinite(whole):
             (loss * self._process.world).backward()
+            self._watch.lap("backward")
             self._optimizer.step()
+            self._watch.lap("optimizer")
         return whole
 
 
 def _validated(
-    model: SegFormer, videos: LabelledVideos, facts: Facts, run: Path, log: "Log"
+    model: SegFormer, videos: LabelledVideos, facts: Facts, run: Path, log: Log
 ) -> Facts:
     """Keeps the model as the best one if it is."""
     scores = validate(model, videos)
     log.write(
-        iteration=facts.iteration,
+        facts.iteration,
         miou=scores.miou,
         single_miou=scores.single_miou,
         **{f"mvc{length}": value for length, value in scores.mvc.items()},
@@ -194,44 +218,8 @@ def _validated(
     if best is None or best.score is None or not scores.miou <= best.score:
         save_model(run / BEST, model, facts)
     with suppress(MissingExtra):  # curves are a help, and no reason to stop
-        write_report(run, run / LOG, facts, scores.strip)
+        write_report(run, list(entries_of(run)), facts, scores.strip)
     return facts
-
-
-def pace(run: Path) -> tuple[float, float]:
-    """Seconds per step of a run, and which share of them it waited for data."""
-    lines = (run / LOG).read_text(encoding="utf-8").splitlines()
-    seconds = [entry["seconds"] for entry in map(json.loads, lines) if "seconds" in entry]
-    waited, computed = (sum(each[part] for each in seconds) for part in ("data", "compute"))
-    return (waited + computed) / len(seconds), waited / (waited + computed)
-
-
-class Log:
-    """A JSON line per step and validation; what a resumed run does again is cut off first."""
-
-    def __init__(self, path: Path, iteration: int) -> None:
-        kept = []
-        if path.is_file():
-            lines = path.read_text(encoding="utf-8").splitlines()
-            kept = [line for line in lines if _iteration_of(line) <= iteration]
-        self._file = path.open("w", encoding="utf-8")
-        self._file.writelines(f"{line}\n" for line in kept)
-
-    def write(self, **values: Any) -> None:
-        finite = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in values.items()
-        }
-        self._file.write(json.dumps(finite) + "\n")
-        self._file.flush()
-
-
-def _iteration_of(line: str) -> float:
-    """Infinity for a line that was cut off."""
-    try:
-        return float(json.loads(line)["iteration"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf
 
 
 def _start(run: Path) -> None:
@@ -246,15 +234,18 @@ def _resumed(run: Path, facts: Facts, trainee: Trainee, optimizer: torch.optim.O
     found = read_facts(run / LAST)
     if found is None:
         raise MrcfaError(f"{run / LAST} was not written by mrcfa train; start a new run")
-    for part in ("config", "labels", "recipe"):
-        ours, theirs = getattr(facts, part), getattr(found, part)
-        other = [f.name for f in fields(ours) if getattr(ours, f.name) != getattr(theirs, f.name)]
-        if other:
-            name = other[0]
-            raise MrcfaError(
-                f"{run} was started with {part} {name} {getattr(theirs, name)} and not "
-                f"{getattr(ours, name)}; resume it with the same settings, or start a new run"
-            )
+    other = [
+        f"{part} {field.name} {theirs} and not {ours}"
+        for part in ("config", "labels", "recipe")
+        for field in fields(getattr(facts, part))
+        if (theirs := getattr(getattr(found, part), field.name))
+        != (ours := getattr(getattr(facts, part), field.name))
+    ]
+    if other:
+        raise MrcfaError(
+            f"{run} was started with {', '.join(other)}; resume it with the same settings, or "
+            "start a new run"
+        )
     load_weights(trainee.model, run / LAST)
     load_state(run, trainee, optimizer, found.iteration)
     return found

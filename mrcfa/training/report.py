@@ -1,6 +1,5 @@
 """`curves.png` and `report.html` of a run: loss, learning rate, metrics, and some frames."""
 
-import json
 from base64 import b64encode
 from html import escape
 from io import BytesIO
@@ -31,9 +30,8 @@ td,th{{text-align:left;padding:.1rem 1rem .1rem 0}}</style>
 """
 
 
-def write_report(run: Path, log: Path, facts: Facts, strip: Strip) -> None:
-    """Needs matplotlib and Pillow."""
-    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+def write_report(run: Path, entries: list[dict[str, Any]], facts: Facts, strip: Strip) -> None:
+    """From the lines of the log. Needs matplotlib and Pillow."""
     picture = _curves(entries)
     write_whole(run / CURVES, picture)
     palette = np.zeros((256, 3), np.uint8)
@@ -45,8 +43,10 @@ def write_report(run: Path, log: Path, facts: Facts, strip: Strip) -> None:
     ]
     recipe = {**vars(facts.recipe), "size": facts.config.size, "backbone": facts.config.backbone}
     score = "no validation yet" if facts.score is None else f"mIoU {facts.score:.4f}"
+    config = facts.config
+    title = f"{config.method.display_name} {config.backbone}, {config.classes} classes"
     page = _PAGE.format(
-        title=f"{facts.config.method.title} {facts.config.backbone}, {len(facts.labels.names)} classes",
+        title=title,
         summary=f"{facts.iteration} of {facts.recipe.iterations} iterations, {score}",
         curves=_uri(picture, "png"),
         strip="".join(f'<img src="{each}" alt="frame, truth or mask">' for each in cells),

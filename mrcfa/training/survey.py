@@ -6,16 +6,21 @@ import numpy as np
 
 from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.labels import IGNORED
-from mrcfa.errors import named
+from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import load
 
 MASKS = 300
 """Looked at, evenly spread; a large dataset has many more."""
 
 
-def remarks(videos: LabelledVideos) -> list[str]:
-    """Sentences about what one would want to know; a mask that does not fit is an error."""
+def remarks(videos: LabelledVideos, reach: int) -> list[str]:
+    """Sentences about what one would want to know; a mask that does not fit is an error.
+
+    `reach` is how many frames back the references lie.
+    """
     pairs = [(image, mask) for clip in videos.clips for image, mask in clip.masks.items()]
+    if not pairs:
+        raise MrcfaError(f"the split {videos.split!r} of {videos.root} has no masks to learn from")
     looked_at = pairs[:: -(-len(pairs) // MASKS)]
     pillow = load("PIL.Image")
     sizes: Counter[tuple[int, int]] = Counter()
@@ -28,6 +33,12 @@ def remarks(videos: LabelledVideos) -> list[str]:
     if len(sizes) > 1:
         listed = named(f"{height}x{width}" for (width, height), _ in sizes.most_common(3))
         found.append(f"frames have {len(sizes)} sizes ({listed}, …) and are all resized to --size")
+    short = [clip.name for clip in videos.clips if len(clip.images) <= reach]
+    if short:
+        found.append(
+            f"{named(short, most=3)}: too short for a reference {reach} frames back; the first "
+            "frame serves instead"
+        )
     names = videos.labels.names
     missing = [name for name, count in zip(names, counts[:IGNORED], strict=False) if not count]
     if missing:

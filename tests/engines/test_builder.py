@@ -56,6 +56,24 @@ def test_a_real_bundle_is_built_for_turing_and_for_ampere_with_ada(b0):
     assert f"encoder {len(listing['encoder'])} layers" in summary(opened)
 
 
+@pytest.mark.parametrize("method", ["segformer", "feature-pyramid"])
+def test_a_baseline_is_built_for_turing_and_for_ampere(method, baseline, tmp_path):
+    path = Path(shutil.copytree(baseline(method), tmp_path / method))
+    for sm in ("75", "86"):
+        answer = CliRunner().invoke(cli.app, ["build", str(path), "--flavour", "rtx", "--sm", sm])
+        assert answer.exit_code == 0, answer.output
+    engines = Bundle.open(path).manifest.engines
+    assert [engine.name for engine in engines] == ["rtx fp16 sm75", "rtx fp16 sm86"]
+
+
+def test_a_model_that_selects_no_tokens_takes_no_plugin(baseline, tmp_path):
+    path = Path(shutil.copytree(baseline("segformer"), tmp_path / "segformer"))
+    words = ["--flavour", "rtx", "--sm", "86", "--plugin", "always"]
+    answer = CliRunner().invoke(cli.app, ["build", str(path), *words])
+    assert isinstance(answer.exception, MrcfaError)
+    assert "SegFormer has no memory to select tokens from" in str(answer.exception)
+
+
 def test_fp32_graphs_for_gpus_build_where_the_gpu_can(bundle, tmp_path):
     b0 = Path(shutil.copytree(bundle("b0", variants=("fp32", "fp32-gpu")), tmp_path / "b0"))
     built = build(b0, 86, precision="fp32").engine

@@ -39,6 +39,16 @@ def test_frames_of_a_camera_are_resized_in_the_graphs(segment, tailored, clip, p
     assert np.array_equal(masks_in(done, frames), pythons_masks(tailored, "fp32", frames))
 
 
+@pytest.mark.parametrize("method", ["segformer", "feature-pyramid"])
+def test_a_baselines_masks_are_pythons_and_its_name_is_told(
+    method, segment, baseline, clip, pythons_masks
+):
+    path, frames = baseline(method), clip(30, 64, 96)
+    done = segment(path, "--threads", 2, "--reset-every", RESET, frames=frames)
+    assert np.array_equal(masks_in(done, frames), pythons_masks(path, "fp32", frames))
+    assert segment(path, "--info").stdout.decode().startswith(f"{method} b0, cityscapes, 19 ")
+
+
 def test_siblings_moves_and_refusals_work_through_the_header(build, bundle, tmp_path):
     library = (build / "libmrcfa.so", f"-Wl,-rpath,{build}")
     run(compiled(tmp_path / "api", CPP / "test/api.cpp", *library), bundle("b0"))

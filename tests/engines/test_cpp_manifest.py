@@ -52,6 +52,11 @@ def layout(folder: Path, **changes: Any) -> None:
     edit(folder, variants=variants)
 
 
+def method(folder: Path, name: Any) -> None:
+    config = json.loads((folder / MANIFEST).read_text())["config"]
+    edit(folder, config={**config, "method": name})
+
+
 def linked_away(folder: Path) -> None:
     (folder / "decoder.onnx").rename(folder.parent / "elsewhere.onnx")
     (folder / "decoder.onnx").symlink_to(folder.parent / "elsewhere.onnx")
@@ -81,6 +86,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a variant that is no object": lambda path: edit(path, variants={"fp32": 5}),
     "a device that is none": lambda path: layout(path, device="tpu"),
     "a precision that is no text": lambda path: layout(path, precision=32),
+    "a method that nobody knows": lambda path: method(path, "tomorrow's"),
+    "a method that is no text": lambda path: method(path, 5),
     "several streams": lambda path: edit(path, streams=4),
     "no streams": lambda path: edit(path, streams=0),
     "streams that are no number": lambda path: edit(path, streams="1"),

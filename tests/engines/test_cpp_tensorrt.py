@@ -100,6 +100,16 @@ def test_the_tensorrt_backend_swaps_its_state_and_replays_its_graphs(
     assert np.array_equal(masks_in(done, frames), pythons_masks(bundle("b0"), "fp16", frames))
 
 
+@pytest.mark.parametrize("method", ["segformer", "feature-pyramid"])
+def test_the_tensorrt_backend_runs_a_baseline_with_the_state_that_it_has(
+    method, fake_gpu, baseline, tmp_path, clip, pythons_masks
+):
+    path, frames = baseline(method), clip(30, 64, 96)
+    engines = with_engines(linked(path, tmp_path / "copy"))
+    done = fake_gpu(engines, "--reset-every", RESET, frames=frames)
+    assert np.array_equal(masks_in(done, frames), pythons_masks(path, "fp16", frames))
+
+
 @pytest.mark.parametrize(
     ("words", "environment"), [(["--no-graphs"], {}), ([], {"FAKE_GPU_NO_GRAPHS": "1"})]
 )

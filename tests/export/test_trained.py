@@ -5,7 +5,6 @@ import pytest
 from mrcfa import preset
 from mrcfa.bundle import Bundle
 from mrcfa.data.world.labels import WORLD
-from mrcfa.model.config import Method
 from mrcfa.model.methods import build_model
 from mrcfa.training.checkpoints import Facts, save_model
 from mrcfa.training.recipe import Recipe
@@ -61,14 +60,6 @@ def test_a_flag_that_contradicts_is_refused(words, says, tmp_path, command, expo
     assert code == 2
     assert says in err
     assert not exported
-
-
-def test_a_baseline_is_refused_until_its_graphs_are_written(tmp_path, command):
-    path = checkpoint(tmp_path / "b.safetensors", method=Method.SEGFORMER)
-    code, _, err = command("export", "--weights", path, "-o", "b")
-    assert code == 2
-    assert "a model of the method segformer cannot be exported yet" in err
-    assert not (tmp_path / "b").exists()
 
 
 def test_metadata_that_no_model_can_have_is_told(tmp_path, command):

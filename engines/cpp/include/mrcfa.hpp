@@ -61,6 +61,7 @@ struct Info {
   std::vector<std::string> classes;
   std::vector<Colour> palette;
   bool trained;  ///< False if the weights are random and the masks meaningless.
+  std::string method;  ///< `mrcfa`, `feature-pyramid`, or `segformer`, which has no memory.
 };
 
 /// One video.

@@ -196,6 +196,18 @@ Engine engine(const Json& value) {
   return made;
 }
 
+/// What was trained; bundles of MRCFA alone may not say it.
+std::string method_of(const Json& config) {
+  if (!config.contains("method")) {
+    return "mrcfa";
+  }
+  const Json& method = config.at("method");
+  if (method != "mrcfa" && method != "segformer" && method != "feature-pyramid") {
+    throw Damage("method is none of mrcfa, segformer, feature-pyramid");
+  }
+  return method.get<std::string>();
+}
+
 Manifest manifest(const Json& content) {
   const Json& config = object(content, "config");
   Manifest made{text(config, "dataset"),
@@ -209,7 +221,8 @@ Manifest manifest(const Json& content) {
                 {},
                 flag(object(content, "weights"), "random"),
                 {},
-                {}};
+                {},
+                method_of(config)};
   if (made.output != "mask" && made.output != "logits") {
     throw Damage("output is neither mask nor logits");
   }

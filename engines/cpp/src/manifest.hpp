@@ -77,6 +77,7 @@ struct Manifest {
   bool random_weights;
   std::map<std::string, FileEntry> files;
   std::vector<Engine> engines;
+  std::string method;
 
   /// Every mistake in the text is an Error that names the file.
   static Manifest parse(const std::string& text, const std::filesystem::path& path);

@@ -120,7 +120,7 @@ Arguments parsed(const std::vector<std::string>& words) {
 }
 
 void print(const mrcfa::Info& info) {
-  std::cout << "MRCFA " << info.backbone << ", " << info.dataset << ", " << info.classes.size()
+  std::cout << info.method << ' ' << info.backbone << ", " << info.dataset << ", " << info.classes.size()
             << " classes" << (info.trained ? "" : " (untrained: masks are meaningless)")
             << "\nframes " << info.width << "x" << info.height << " (width x height)\nruns on "
             << info.backend << "\nclasses:";

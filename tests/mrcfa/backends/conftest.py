@@ -28,9 +28,9 @@ def driver(monkeypatch):
 def built(bundle, tmp_path):
     """`built(precision="fp32")`: a bundle with one engine like that."""
 
-    def build(output="mask", content=None, **facts):
+    def build(output="mask", content=None, source=None, **facts):
         path = tmp_path / f"bundle{len(list(tmp_path.iterdir()))}"
-        shutil.copytree(bundle("b0", output=output), path)
+        shutil.copytree(source or bundle("b0", output=output), path)
         opened, engine = Bundle.open(path), replace(ENGINE, **facts)
         engine = replace(engine, variant=engine.precision)
         graphs = opened.manifest.variants[engine.variant].graphs

@@ -197,3 +197,10 @@ def test_masks_on_the_gpu_are_masks_of_the_bundles_size(driver, built, clip):
         Stream(built(), "tensorrt", device_masks=True)(clip(1, 64, 64)[0])
     with pytest.raises(Unfit, match="onnxruntime has no option device_masks"):
         Stream(built(), "onnxruntime", device_masks=True)
+
+
+@pytest.mark.parametrize("method", ["segformer", "feature-pyramid"])
+def test_a_baseline_runs_with_the_state_that_it_has(method, driver, built, baseline, clip):
+    path, frames = built(source=baseline(method)), clip(9, 64, 96)
+    masks = segmented(Stream(path, "tensorrt"), frames, reset_at=5)
+    assert np.array_equal(masks, expected(path, frames, reset_at=5))
