@@ -6,7 +6,7 @@ import numpy as np
 
 from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.labels import IGNORED
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import named
 from mrcfa.extras import load
 
 MASKS = 300
@@ -19,9 +19,7 @@ def remarks(videos: LabelledVideos, reach: int) -> list[str]:
     `reach` is how many frames back the references lie.
     """
     pairs = [(image, mask) for clip in videos.clips for image, mask in clip.masks.items()]
-    if not pairs:
-        raise MrcfaError(f"the split {videos.split!r} of {videos.root} has no masks to learn from")
-    looked_at = pairs[:: -(-len(pairs) // MASKS)]
+    looked_at = pairs[:: max(1, -(-len(pairs) // MASKS))]
     pillow = load("PIL.Image")
     sizes: Counter[tuple[int, int]] = Counter()
     counts = np.zeros(256, np.int64)

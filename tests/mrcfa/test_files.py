@@ -97,6 +97,16 @@ def test_a_full_disk_is_a_sentence_that_names_the_place(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_failure_that_names_another_file_is_not_called_one_of_writing(tmp_path):
+    def read():
+        with replaced(tmp_path / "file"):
+            (tmp_path / "elsewhere").read_bytes()
+
+    with pytest.raises(FileNotFoundError, match="elsewhere"):
+        read()
+    assert not list(tmp_path.iterdir())
+
+
 def test_caches_lie_where_the_user_has_them(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder("peer", "b1") == tmp_path / "mrcfa" / "peer" / "b1"

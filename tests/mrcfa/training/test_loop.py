@@ -22,7 +22,8 @@ from mrcfa.data.sample import write_sample
 from mrcfa.errors import MrcfaError
 from mrcfa.model.config import Method
 from mrcfa.training.checkpoints import read_facts
-from mrcfa.training.loop import LOG, RunOptions, train
+from mrcfa.training.log import LOG
+from mrcfa.training.loop import RunOptions, train
 from mrcfa.training.recipe import Recipe
 from mrcfa.training.runs import BEST, LAST
 
@@ -189,7 +190,10 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(
     ("changes", "says"),
     [
         ({"recipe": replace(QUICK, batch=1)}, "recipe batch 2 and not 1"),
-        ({"config": config(keep=0.5)}, "config keep 0.8 and not 0.5"),
+        (
+            {"config": config(keep=0.5, maa=False), "recipe": replace(QUICK, seed=3)},
+            "config keep 0.8 and not 0.5, config maa True and not False, recipe seed 0 and not 3;",
+        ),
     ],
 )
 def test_resuming_with_other_settings_names_them(data, tmp_path, changes, says):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import cli
 from mrcfa.data.sample import write_sample
-from mrcfa.training.loop import LOG
+from mrcfa.training.log import LOG
 from mrcfa.training.runs import LAST
 
 WORDS = (
@@ -27,11 +27,12 @@ def data(tmp_path_factory):
     return folder
 
 
-def trained(data, run, processes, batch):
+def trained(data, run, processes, batch, *more):
     start = [sys.executable]
     if processes > 1:
         start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [*start, cli.__file__, "train", data, "-o", run, *WORDS.split(), "--batch", batch]
+    command += more
     words = [str(word) for word in command]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, env=alone, timeout=120)
@@ -61,3 +62,12 @@ def test_two_processes_with_synchronised_norms_equal_one(data, tmp_path):
 def test_a_batch_that_cannot_be_shared_is_told(data, tmp_path):
     with pytest.raises(AssertionError, match="a batch of 3 cannot be shared by 2 processes"):
         trained(data, tmp_path / "run", 2, 3)
+
+
+def test_two_processes_with_bf16_products_see_one_loss(data, tmp_path):
+    """Norms over processes keep FP32 sums under autocast; the products' rounding alone is left."""
+    runs = [trained(data, tmp_path / str(n), n, 2, "--precision", "bf16") for n in (1, 2)]
+    one, two = (json.loads((run / LOG).read_text().splitlines()[0])["loss"] for run in runs)
+    assert two == pytest.approx(one, rel=5e-3)
+    for name, value in load_file(runs[1] / LAST).items():
+        assert value.isfinite().all(), name

@@ -24,7 +24,7 @@ def root(tmp_path):
 
 
 def test_mixed_sizes_and_classes_that_never_occur_are_told(root):
-    assert remarks(labelled_videos(root, "train", 0)) == [
+    assert remarks(labelled_videos(root, "train", 0), reach=0) == [
         "frames have 2 sizes (64x96, 64x64, …) and are all resized to --size",
         "road, tree never occurs in the 3 masks and will not be learnt",
     ]
@@ -32,7 +32,7 @@ def test_mixed_sizes_and_classes_that_never_occur_are_told(root):
 
 def test_a_large_dataset_is_looked_at_in_parts(root, monkeypatch):
     monkeypatch.setattr("mrcfa.training.survey.MASKS", 2)
-    found = remarks(labelled_videos(root, "train", 0))
+    found = remarks(labelled_videos(root, "train", 0), reach=0)
     assert found[-1] == "road, tree never occurs in 2 of the 3 masks and will not be learnt"
 
 
@@ -40,4 +40,4 @@ def test_a_value_outside_the_labels_is_an_error_that_names_the_file(root):
     mask = root / "data" / "v1" / "mask" / "0.png"
     Image.fromarray(np.full((64, 96), 9, np.uint8)).save(mask)
     with pytest.raises(MrcfaError, match=f"the mask {mask} has the value 9"):
-        remarks(labelled_videos(root, "train", 0))
+        remarks(labelled_videos(root, "train", 0), reach=0)
