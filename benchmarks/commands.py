@@ -40,7 +40,9 @@ def bench(
     drift: Annotated[
         int, typer.Option(help="Compare errors up to this frame: 100, 1000, or 0 for not at all.")
     ] = 100,
-    video: Annotated[Path | None, typer.Option(help="Default: frames from a formula.")] = None,
+    video: Annotated[
+        Path | None, typer.Option(help="Default: a street of the sample world.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="Of each backend. Default: all cores.")] = 0,
     size: Annotated[
         str | None, typer.Option(help="HxW of the bundle to make where none is named.")
