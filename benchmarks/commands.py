@@ -132,9 +132,13 @@ def evaluate(
     single: Annotated[
         bool, typer.Option("--single", help="Every frame alone, by the single-frame head.")
     ] = False,
+    precision: Annotated[
+        str | None, typer.Option(help="Of the bundle's graphs, such as fp16. Default: backend's.")
+    ] = None,
     against_backend: Annotated[
         str | None, typer.Option(help="The backend of --against. Default: --backend.")
     ] = None,
+    against_precision: Annotated[str | None, typer.Option(help="Of --against.")] = None,
     vspw_script: Annotated[
         bool, typer.Option("--vspw-script", help="mVC as VSPW's public script computes it.")
     ] = False,
@@ -148,9 +152,10 @@ def evaluate(
     from benchmarks.candidate import Candidate
 
     options = evaluation.EvalOptions(dataset, split, limit, vspw_script)
-    candidates = [Candidate(bundle, backend, cold_start, single)]
+    candidates = [Candidate(bundle, backend, cold_start, single, precision)]
     if against is not None:
-        candidates.append(Candidate(against, against_backend or backend, cold_start))
+        other = against_backend or backend
+        candidates.append(Candidate(against, other, cold_start, precision=against_precision))
     try:
         done = []
         for candidate in candidates:
