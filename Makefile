@@ -3,24 +3,27 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-DEMO := bundles/vspw-b1
+DEMO := bundles/demo
+WORLD := bundles/sample
 
 .PHONY: demo test lint venv clean
 
-demo: $(DEMO)/manifest.json bundles/sample
+# The trained model in the box on videos that it never saw: engines, masks, metrics, speed.
+demo: $(DEMO)/manifest.json $(WORLD)
 	$(BIN)/mrcfa doctor
 	$(BIN)/mrcfa build $(DEMO) --sm 75
 	rm -rf bundles/overlay
-	$(BIN)/mrcfa run $(DEMO) bundles/sample/street.mp4 -o bundles/masks.mp4
-	$(BIN)/mrcfa run $(DEMO) bundles/sample/street.mp4 -o bundles/overlay --as overlay --end 0.2
-	$(BIN)/mrcfa bench $(DEMO) --frames 10 --drift 0 --report report.html
-	@echo "Look at bundles/masks.mp4, bundles/overlay and report.html"
+	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/masks.mp4
+	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/overlay.mp4 --as overlay
+	$(BIN)/mrcfa eval $(DEMO) $(WORLD) --split test
+	$(BIN)/mrcfa bench $(DEMO) --frames 20 --drift 100 --report report.html
+	@echo "Look at bundles/overlay.mp4, bundles/masks.mp4 and report.html"
 
 $(DEMO)/manifest.json: | $(STAMP)
-	$(BIN)/mrcfa export --backbone b1 -o $(DEMO)
+	$(BIN)/mrcfa export --demo --frame 480x864 -o $(DEMO)
 
-bundles/sample: | $(STAMP)
-	$(BIN)/mrcfa sample $@
+$(WORLD): | $(STAMP)
+	$(BIN)/mrcfa sample $@ --videos 1 --test 6
 
 test: venv build/headers
 	$(BIN)/python -m pytest -n 2

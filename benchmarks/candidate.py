@@ -32,6 +32,8 @@ class Candidate:
     cold_start: ColdStart = ColdStart.STREAM
     single: bool = False
     """Answer every frame with the single-frame head; the graphs do not hold it, the model does."""
+    precision: str | None = None
+    """Of the bundle's graphs; None takes what the backend prefers."""
 
     @property
     def identity(self) -> str:
@@ -55,13 +57,17 @@ class Candidate:
         if self.cold_start is not ColdStart.STREAM:
             self._refuse_backends()
             backend = "eager"
-        with Stream(self.path, backend, cold_start=self.cold_start) as stream:
+        with Stream(
+            self.path, backend, cold_start=self.cold_start, precision=self.precision
+        ) as stream:
             yield stream
 
     def _refuse_backends(self) -> None:
         """Only the reference model has that head, and a run is nothing else."""
+        what = "--single" if self.single else f"--cold-start {self.cold_start.value}"
+        if is_run(self.path):
+            what = f"the run {self.path}"
         if self.backend not in ("auto", "eager"):
-            what = "--single" if self.single else f"--cold-start {self.cold_start.value}"
-            if is_run(self.path):
-                what = f"the run {self.path}"
             raise MrcfaError(f"{what} needs --backend eager, not {self.backend}")
+        if self.precision not in (None, "fp32"):
+            raise MrcfaError(f"{what} is computed in fp32, not {self.precision}; export it first")

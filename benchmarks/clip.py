@@ -1,4 +1,4 @@
-"""The pictures that a benchmark shows to every backend: a file's, or a drifting texture."""
+"""The pictures that a benchmark shows to every backend: a file's, or the sample world's."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.bundle import Bundle
-from mrcfa.data.synthetic import drifting_clip
+from mrcfa.data.sample import FIRST_SEED
+from mrcfa.data.world.scene import scene
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import load
 from mrcfa.video.sources import open_source
@@ -27,7 +28,7 @@ def benchmark_clip(bundle: Bundle, video: Path | None, frames: int) -> Images:
     """
     size = bundle.manifest.frame
     if video is None:
-        return list(drifting_clip(LOOP, size))
+        return [image for image, _ in scene(LOOP, size, FIRST_SEED["test"])]
     source = open_source(str(video))
     images = [_fitted(frame.image, size) for frame in islice(source, max(frames, LOOP))]
     if len(images) < LOOP:

@@ -40,7 +40,9 @@ def bench(
     drift: Annotated[
         int, typer.Option(help="Compare errors up to this frame: 100, 1000, or 0 for not at all.")
     ] = 100,
-    video: Annotated[Path | None, typer.Option(help="Default: frames from a formula.")] = None,
+    video: Annotated[
+        Path | None, typer.Option(help="Default: a street of the sample world.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="Of each backend. Default: all cores.")] = 0,
     size: Annotated[
         str | None, typer.Option(help="HxW of the bundle to make where none is named.")
@@ -130,9 +132,13 @@ def evaluate(
     single: Annotated[
         bool, typer.Option("--single", help="Every frame alone, by the single-frame head.")
     ] = False,
+    precision: Annotated[
+        str | None, typer.Option(help="Of the bundle's graphs, such as fp16. Default: backend's.")
+    ] = None,
     against_backend: Annotated[
         str | None, typer.Option(help="The backend of --against. Default: --backend.")
     ] = None,
+    against_precision: Annotated[str | None, typer.Option(help="Of --against.")] = None,
     vspw_script: Annotated[
         bool, typer.Option("--vspw-script", help="mVC as VSPW's public script computes it.")
     ] = False,
@@ -146,9 +152,10 @@ def evaluate(
     from benchmarks.candidate import Candidate
 
     options = evaluation.EvalOptions(dataset, split, limit, vspw_script)
-    candidates = [Candidate(bundle, backend, cold_start, single)]
+    candidates = [Candidate(bundle, backend, cold_start, single, precision)]
     if against is not None:
-        candidates.append(Candidate(against, against_backend or backend, cold_start))
+        other = against_backend or backend
+        candidates.append(Candidate(against, other, cold_start, precision=against_precision))
     try:
         done = []
         for candidate in candidates:

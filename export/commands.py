@@ -8,6 +8,7 @@ import typer
 
 import mrcfa
 from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
+from mrcfa.data import demo as demo_model
 from mrcfa.data.datasets import DATASETS
 from mrcfa.data.labels import Labels, read_labels
 from mrcfa.errors import MrcfaError, named
@@ -29,6 +30,9 @@ def export(
         Path | None,
         typer.Option(help="The authors' checkpoint, or one of mrcfa train, which brings it all."),
     ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="The weights in the box, which know mrcfa sample only.")
+    ] = False,
     labels: Annotated[
         Path | None, typer.Option(help="Classes of your own: a name per line, or JSON.")
     ] = None,
@@ -52,11 +56,17 @@ def export(
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the random weights used without --weights.")] = 0,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Default: bundles/DATASET-BACKBONE.")
+        Path | None,
+        typer.Option("-o", "--out", help="Default: bundles/DATASET-BACKBONE, or bundles/demo."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
 ) -> None:
     """Write encoder and decoder as ONNX, checked against the model, with a manifest."""
+    if demo:
+        if weights is not None:
+            raise MrcfaError(f"--demo brings its own weights and {weights} others; give one")
+        weights = demo_model.WEIGHTS
+        typer.echo("mrcfa: the demo's weights know the world of mrcfa sample only", err=True)
     changes = config_changes(size, references, keep, scales, sar, maa)
     named_classes = None if labels is None else read_labels(labels)
     trained = None if weights is None else _trained(weights, backbone, dataset, named_classes)
@@ -70,7 +80,8 @@ def export(
                 typer.echo(f"mrcfa: trained with {name} {found}, exported with {value}", err=True)
         config = replace(trained.config, **changes)
         named_classes = named_classes or trained.labels
-    path = out or Path("bundles") / f"{config.dataset}-{config.backbone}"
+    name = "demo" if demo else f"{config.dataset}-{config.backbone}"
+    path = out or Path("bundles") / name
     if weights is None:
         typer.echo(
             f"mrcfa: no --weights given: the model is random (seed {seed}) and its masks are "

@@ -85,10 +85,9 @@ def resize_last_axis(maps: Tensor, size: tuple[int, int]) -> Tensor:
         return maps
     if not torch.onnx.is_in_onnx_export():
         return resize(maps.permute(0, 3, 1, 2), size).permute(0, 2, 3, 1)
-    scales = torch.tensor([new / old for new, old in zip(shape, maps.shape, strict=True)])
     return torch.onnx.ops.symbolic(
         "Resize",
-        (maps, None, scales.float()),
+        (maps, None, None, torch.tensor(shape)),
         attrs={"mode": "linear", "coordinate_transformation_mode": "half_pixel"},
         dtype=maps.dtype,
         shape=shape,

@@ -54,17 +54,21 @@ _TRAINING_ONLY = re.compile(r"^decode_head\.(conv_seg|deco[123])\.")
 _IMAGENET = re.compile(r"^(patch_embed|block|norm)\d\.|^head\.")
 
 
-def load_weights(model: SegFormer, path: str | Path, new_heads: bool = False) -> list[str]:
+def load_weights(model: SegFormer, path: str | Path, to_train: bool = False) -> list[str]:
     """Fill `model` from a file; on any mismatch the model stays as it was and the keys are named.
 
-    A file that holds an ImageNet backbone alone fills the encoder and leaves the rest. With
-    `new_heads` a classifier of another number of classes is left as it is, and its name answered.
+    A file that holds an ImageNet backbone alone fills the encoder and leaves the rest. A model that
+    is `to_train` also takes what it shares with a checkpoint of another method or of other classes:
+    the parts that stay as they are, are answered.
     """
     path = Path(path)
     entries = {key.removeprefix("module."): value for key, value in _read(path).items()}
     own = model.state_dict()
+    new: list[str] = []
     if not entries.keys().isdisjoint(own.keys()):
         expected = {key: key for key in own}
+        if to_train:
+            new, entries, expected = _shared_parts(entries, expected)
     elif entries and all(_IMAGENET.match(key) for key in entries):
         expected = {
             _authors_name(key).removeprefix("backbone."): key
@@ -75,16 +79,15 @@ def load_weights(model: SegFormer, path: str | Path, new_heads: bool = False) ->
     else:
         expected = {_authors_name(key): key for key in own}
         entries = {key: value for key, value in entries.items() if not _TRAINING_ONLY.match(key)}
-    new = []
-    if new_heads:
-        new = [
+    if to_train:
+        resized = [
             key
             for key, name in expected.items()
             if name.startswith(_HEADS) and key in entries and entries[key].shape != own[name].shape
         ]
-        entries = {key: value for key, value in entries.items() if key not in new}
-        expected = {key: name for key, name in expected.items() if key not in new}
-        new = list(dict.fromkeys(key.rpartition(".")[0] for key in new))
+        entries = {key: value for key, value in entries.items() if key not in resized}
+        expected = {key: name for key, name in expected.items() if key not in resized}
+        new += dict.fromkeys(key.rpartition(".")[0] for key in resized)
     _compare_classes(path, entries, expected, model.config.classes)
     _compare(path, entries, {key: own[name] for key, name in expected.items()})
     model.load_state_dict({expected[key]: value for key, value in entries.items()}, strict=False)
@@ -117,6 +120,21 @@ def _read(path: Path) -> dict[str, Tensor]:
         if not isinstance(key, str) or not isinstance(value, Tensor):
             raise MrcfaError(f"{path} holds no state dict: {key!r} is no tensor")
     return dict(content)
+
+
+def _shared_parts(
+    entries: dict[str, Tensor], expected: dict[str, str]
+) -> tuple[list[str], dict[str, Tensor], dict[str, str]]:
+    """The parts that a file of another method lacks, and both sides without what they do not share.
+
+    A part is a module at the top of the model, such as `encoder` or `refinement`.
+    """
+    theirs, ours = ({key.partition(".")[0] for key in side} for side in (entries, expected))
+    return (
+        sorted(ours - theirs),
+        {key: value for key, value in entries.items() if key.partition(".")[0] in ours},
+        {key: name for key, name in expected.items() if key.partition(".")[0] in theirs},
+    )
 
 
 def _refusal(path: Path, reason: str) -> str:

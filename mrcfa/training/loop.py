@@ -70,9 +70,9 @@ def train(
         torch.manual_seed(recipe.seed)
         start_classifiers(model)
         if weights is not None:
-            new = load_weights(model, weights, new_heads=True)
+            new = load_weights(model, weights, to_train=True)
             if new and process.leads:
-                say(f"{named(new)} of {weights} is of other classes and starts anew")
+                say(f"{weights} has nothing that fits {named(new)}: that starts anew")
         facts = Facts(config, videos.labels, recipe, 0)
         trainee = Trainee(model, recipe).to(process.device).train()
         share_norms(trainee, process)

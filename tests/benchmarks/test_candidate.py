@@ -71,3 +71,13 @@ def test_what_is_no_run_and_backends_that_a_run_has_not_are_told(run, tmp_path):
         Candidate(run, "onnxruntime").opened(),
     ):
         pass
+    with (
+        pytest.raises(MrcfaError, match=r"the run .* is computed in fp32, not fp16; export it"),
+        Candidate(run, precision="fp16").opened(),
+    ):
+        pass
+
+
+def test_a_precision_chooses_among_the_bundles_graphs(bundle):
+    with Candidate(bundle("b0"), "onnxruntime", precision="fp16").opened() as segmenter:
+        assert "fp16" in segmenter.backend

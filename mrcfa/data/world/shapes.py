@@ -81,9 +81,15 @@ class Canvas:
     def sprite(self) -> Sprite:
         (height, width), n = self._size, OVERSAMPLING
         drawn = (self._classes != NOTHING).astype(np.float32)
-        weights = drawn.reshape(height, n, width, n)
-        cover = weights.mean((1, 3))
-        colour = (self._colour.reshape(height, n, width, n, 3) * weights[..., None]).mean((1, 3))
-        colour /= np.maximum(cover, 1e-6)[..., None]
+        cover, colour = (
+            np.zeros((height, width), np.float32),
+            np.zeros((height, width, 3), np.float32),
+        )
+        for y in range(n):
+            for x in range(n):
+                cover += drawn[y::n, x::n]
+                colour += self._colour[y::n, x::n]  # black where nothing is drawn
+        colour /= np.maximum(cover, 1)[..., None]
+        cover /= n * n
         middle = self._classes.reshape(height, n, width, n)[:, n // 2, :, n // 2]
         return Sprite(colour, cover, middle.copy())

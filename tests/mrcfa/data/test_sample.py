@@ -55,18 +55,33 @@ def test_some_videos_cut_to_another_street():
     assert 1 <= sum(change > 0.35 for change in changes) <= 12
 
 
+def step_ratio(image, mask):
+    """How much more neighbours of different classes differ than others do."""
+    edges = mask[:, 1:] != mask[:, :-1]
+    steps = np.abs(np.diff(image.astype(int), axis=1)).max(-1)
+    return np.median(steps[edges]) / np.median(steps[~edges])
+
+
 def test_the_mask_is_exact_where_colours_change():
-    """Neighbours of different classes differ more than others do, the more so without noise."""
-    steps_between, steps_within = [], []
-    for seed in range(12):
-        image, mask = next(scene(1, (192, 320), seed))
-        edges = mask[:, 1:] != mask[:, :-1]
-        steps = np.abs(np.diff(image.astype(int), axis=1)).max(-1)
-        steps_between.append(np.median(steps[edges]))
-        steps_within.append(np.median(steps[~edges]))
-    ratios = np.divide(steps_between, steps_within)
-    assert ratios.min() > 1.1
+    """In the clearest of three frames, as the camera spoils some; noise hides it in few videos."""
+    size = (192, 320)
+    ratios = [max(step_ratio(*frame) for frame in scene(3, size, seed)) for seed in range(12)]
+    assert np.quantile(ratios, 0.1) > 1.1
     assert np.median(ratios) > 1.5
+
+
+def test_the_camera_spoils_some_frames_of_most_videos():
+    """A frame that is far darker than the video, or as coarse as its blocks."""
+    dark = coarse = 0
+    for seed in range(30):
+        images = np.array([image for image, _ in scene(10, SIZE, seed)])
+        levels = images.mean((1, 2, 3))
+        dark += int((levels < 0.65 * np.median(levels)).sum())
+        steps = np.abs(np.diff(images.astype(int), axis=2)).mean((1, 3))
+        inside, at_blocks = steps[:, 0::2].mean(1), steps[:, 1::2].mean(1)
+        coarse += int((at_blocks > 1.5 * inside).sum())
+    assert 5 <= dark <= 40
+    assert 5 <= coarse <= 40
 
 
 def test_the_folder_is_a_dataset_of_ones_own_with_a_video(tmp_path):

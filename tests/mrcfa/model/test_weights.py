@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,6 +8,8 @@ from safetensors.torch import save_file
 
 from mrcfa import MRCFA, load_weights, preset, save_weights
 from mrcfa.errors import MrcfaError
+from mrcfa.model.config import Method
+from mrcfa.model.methods import build_model
 
 
 @pytest.fixture
@@ -145,9 +148,27 @@ def test_a_missing_file_is_named(model, tmp_path):
 def test_classifiers_of_other_classes_may_stay_new(checkpoint):
     model = MRCFA(preset("vspw", "b0", classes=7))
     before = model.classify.weight.clone()
-    new = load_weights(model, checkpoint("b0"), new_heads=True)
+    new = load_weights(model, checkpoint("b0"), to_train=True)
     assert new == ["decode_head.linear_pred", "decode_head.deco4.smalldecoder.1"]
     assert torch.equal(model.classify.weight, before)
     whole = MRCFA(preset("vspw", "b0"))
-    assert load_weights(whole, checkpoint("b0"), new_heads=True) == []
+    assert load_weights(whole, checkpoint("b0"), to_train=True) == []
     assert torch.equal(model.value.weight, whole.value.weight)
+
+
+def test_a_model_to_train_starts_from_what_it_shares_with_another_method(tmp_path):
+    config = preset("vspw", "b0", classes=7)
+    single = build_model(replace(config, method=Method.SEGFORMER), seed=5)
+    save_weights(single, tmp_path / "single.safetensors")
+    model = MRCFA(config)
+    before = model.value.weight.clone()
+    new = load_weights(model, tmp_path / "single.safetensors", to_train=True)
+    assert new == ["classify", "key", "query", "reduce", "refinement", "value"]
+    assert torch.equal(model.linear_pred.weight, single.linear_pred.weight)
+    assert torch.equal(model.value.weight, before)
+    save_weights(model, tmp_path / "temporal.safetensors")
+    other = build_model(replace(config, method=Method.SEGFORMER))
+    assert load_weights(other, tmp_path / "temporal.safetensors", to_train=True) == []
+    assert torch.equal(other.fusion.mix.weight, model.fusion.mix.weight)
+    with pytest.raises(MrcfaError, match="does not fit this model: it lacks"):
+        load_weights(model, tmp_path / "single.safetensors")
