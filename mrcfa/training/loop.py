@@ -103,6 +103,7 @@ class _Run:
         self._process, self._options, self._say = process, options, say
         self._trainee, self._optimizer = trainee, optimizer
         self._clips, self._held_back = clips, held_back
+        self._refusal = ""
         self._watch = Stopwatch(process.device, exact=options.profile is not None)
         self._learner: Callable[[Tensor, Tensor], Tensor] = trainee
         if process.world > 1:
@@ -122,9 +123,10 @@ class _Run:
             if log is not None:
                 rate = facts.recipe.learning_rate * facts.recipe.learning_rate_at(iteration)
                 facts = self._kept(facts, log, {"loss": loss, "rate": rate, "seconds": seconds})
-                timed.append(seconds)
-                if len(timed) == self._options.profile:
-                    self._say(profile(timed[1:] or timed))  # the first one starts the workers
+                if len(timed) < (self._options.profile or 0):
+                    timed.append(seconds)
+                    if len(timed) == self._options.profile:
+                        self._say(profile(timed[1:] or timed))  # the first one starts the workers
             show(facts.iteration, loss)
         self._process.wait()
         if log is not None:
@@ -142,7 +144,9 @@ class _Run:
         except CannotWrite as error:
             if ended:
                 raise MrcfaError(f"{error}; make room and finish the run with --resume") from None
-            self._say(f"{error}; the run goes on, and {run / LAST} stays as it was")
+            if str(error) != self._refusal:
+                self._say(f"{error}; the run goes on, and {run / LAST} stays as it was")
+            self._refusal = str(error)
         return facts
 
     def _refuse_no_number(self, iteration: int, loss: float, recipe: Recipe) -> None:
