@@ -60,7 +60,7 @@ struct Info {
   int width;
   std::vector<std::string> classes;
   std::vector<Colour> palette;
-  bool trained;  ///< False if the weights are random and the masks meaningless.
+  bool trained;        ///< False if the weights are random and the masks meaningless.
   std::string method;  ///< `mrcfa`, `feature-pyramid`, or `segformer`, which has no memory.
 };
 

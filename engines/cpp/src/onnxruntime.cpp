@@ -36,7 +36,7 @@ struct Sessions {
   Size network;
   Size frame;
   TensorSpec image;
-  TensorSpec answer;  ///< `mask` or `logits`.
+  TensorSpec answer;                                       ///< `mask` or `logits`.
   std::vector<std::pair<std::string, std::string>> state;  ///< Names, before and after a frame.
   std::vector<TensorSpec> state_specs;
   std::vector<std::string> features;

@@ -120,10 +120,11 @@ Arguments parsed(const std::vector<std::string>& words) {
 }
 
 void print(const mrcfa::Info& info) {
-  std::cout << info.method << ' ' << info.backbone << ", " << info.dataset << ", " << info.classes.size()
-            << " classes" << (info.trained ? "" : " (untrained: masks are meaningless)")
-            << "\nframes " << info.width << "x" << info.height << " (width x height)\nruns on "
-            << info.backend << "\nclasses:";
+  std::cout << info.method << ' ' << info.backbone << ", " << info.dataset << ", "
+            << info.classes.size() << " classes"
+            << (info.trained ? "" : " (untrained: masks are meaningless)") << "\nframes "
+            << info.width << "x" << info.height << " (width x height)\nruns on " << info.backend
+            << "\nclasses:";
   for (std::size_t i = 0; i < info.classes.size(); ++i) {
     std::cout << (i == 0 ? " " : ", ") << info.classes[i];
   }
