@@ -1,0 +1,81 @@
+"""An engine on its own, before any backend uses it: does it load, with the tensors it should?"""
+
+from collections.abc import Mapping
+from time import perf_counter
+from types import ModuleType
+from typing import Any
+
+from mrcfa.backends.cuda import Cuda
+from mrcfa.bundle import Bundle
+from mrcfa.errors import member
+from mrcfa.flavours import Flavour, complaint, heard, load_plugin, logger
+from mrcfa.manifest import Engine, TensorSpec
+from mrcfa.selftest.line import Fault, Found, NotRun
+
+_DTYPES = {"FLOAT": "float32", "HALF": "float16", "INT32": "int32", "UINT8": "uint8"}
+"""TensorRT's names -> the manifest's. `trt.nptype` breaks with new numpys."""
+
+
+def examined(bundle: Bundle, engine: Engine) -> Found:
+    """Deserialise both plans and compare their tensors with the manifest's."""
+    cuda = Cuda()
+    flavour, gpu = member(Flavour, engine.flavour, "flavour"), cuda.gpu
+    if gpu.sm not in engine.compute_capabilities:
+        raise NotRun(
+            f"it was built for other GPUs than {gpu.name} (sm_{gpu.sm}); "
+            f"build one with: mrcfa build {bundle.path}"
+        )
+    trt = flavour.load()
+    anew = f"build it again with: mrcfa build {bundle.path}"
+    if engine.plugin:
+        load_plugin(trt)
+    variant = bundle.manifest.variants[engine.variant]
+    seconds = {}
+    with cuda.current():
+        for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
+            content = bundle.file(name).read_bytes()
+            began = perf_counter()
+            with heard(trt) as said:
+                runtime = trt.Runtime(logger(trt))
+                runtime.engine_host_code_allowed = engine.version_compatible
+                loaded = runtime.deserialize_cuda_engine(content)
+            seconds[part] = perf_counter() - began
+            if loaded is None:
+                raise Fault(
+                    f"{flavour.product} {trt.__version__} does not load the {part}, built with "
+                    f"{engine.tensorrt}: {complaint(said)}",
+                    anew,
+                )
+            graph = variant.graphs[part]
+            wrong = _differences(_tensors(trt, loaded), (*graph.inputs, *graph.outputs))
+            del loaded, runtime  # while their context is current
+            if wrong:
+                raise Fault(f"the {part} has other tensors than its graph: {wrong}", anew)
+    took = ", ".join(f"{part} in {each:.2f} s" for part, each in seconds.items())
+    return Found(f"loads ({took}); its tensors are the manifest's", {"seconds": seconds})
+
+
+def _tensors(trt: ModuleType, engine: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
+    return {
+        name: (
+            _DTYPES.get(engine.get_tensor_dtype(name).name, engine.get_tensor_dtype(name).name),
+            tuple(engine.get_tensor_shape(name)),
+        )
+        for name in names
+    }
+
+
+def _differences(
+    found: Mapping[str, tuple[str, tuple[int, ...]]], wanted: tuple[TensorSpec, ...]
+) -> str:
+    facts = {spec.name: (spec.dtype, spec.shape) for spec in wanted}
+    return ", ".join(
+        f"{name} is {_told(found.get(name))} instead of {_told(facts.get(name))}"
+        for name in dict.fromkeys([*facts, *found])
+        if found.get(name) != facts.get(name)
+    )
+
+
+def _told(facts: tuple[str, tuple[int, ...]] | None) -> str:
+    return "missing" if facts is None else f"{facts[0]} {list(facts[1])}"
