@@ -9,7 +9,7 @@ DEMO := bundles/vspw-b1
 
 demo: $(DEMO)/manifest.json bundles/sample
 	$(BIN)/mrcfa doctor
-	$(BIN)/mrcfa build $(DEMO) --sm 75
+	$(BIN)/mrcfa build $(DEMO)
 	rm -rf bundles/overlay
 	$(BIN)/mrcfa run $(DEMO) bundles/sample/street.mp4 -o bundles/masks.mp4
 	$(BIN)/mrcfa run $(DEMO) bundles/sample/street.mp4 -o bundles/overlay --as overlay --end 0.2

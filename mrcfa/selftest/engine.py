@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from time import perf_counter
 from types import ModuleType
-from typing import Any
 
 from mrcfa.backends.cuda import Cuda
 from mrcfa.bundle import Bundle
@@ -31,44 +30,46 @@ def examined(bundle: Bundle, engine: Engine) -> Found:
         load_plugin(trt)
     variant = bundle.manifest.variants[engine.variant]
     seconds = {}
-    with cuda.current():
-        for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
-            content = bundle.file(name).read_bytes()
-            began = perf_counter()
-            with heard(trt) as said:
-                runtime = trt.Runtime(logger(trt))
-                runtime.engine_host_code_allowed = engine.version_compatible
-                loaded = runtime.deserialize_cuda_engine(content)
-            seconds[part] = perf_counter() - began
-            if loaded is None:
-                raise Fault(
-                    f"{flavour.product} {trt.__version__} does not load the {part}, built with "
-                    f"{engine.tensorrt}: {complaint(said)}",
-                    anew,
-                )
-            graph = variant.graphs[part]
-            wrong = _differences(_tensors(trt, loaded), (*graph.inputs, *graph.outputs))
-            del loaded, runtime  # while their context is current
-            if wrong:
-                raise Fault(f"the {part} has other tensors than its graph: {wrong}", anew)
+    for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
+        content = bundle.file(name).read_bytes()
+        began = perf_counter()
+        with heard(trt) as said, cuda.current():
+            tensors = _tensors(trt, content, engine.version_compatible)
+        seconds[part] = perf_counter() - began
+        if tensors is None:
+            raise Fault(
+                f"{flavour.product} {trt.__version__} does not load the {part}, built with "
+                f"{engine.tensorrt}: {complaint(said)}",
+                anew,
+            )
+        graph = variant.graphs[part]
+        wrong = _differences(tensors, (*graph.inputs, *graph.outputs))
+        if wrong:
+            raise Fault(f"the {part} has other tensors than its graph: {wrong}", anew)
     took = ", ".join(f"{part} in {each:.2f} s" for part, each in seconds.items())
     return Found(f"loads ({took}); its tensors are the manifest's", {"seconds": seconds})
 
 
-def _tensors(trt: ModuleType, engine: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
-    names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
-    return {
-        name: (
-            _DTYPES.get(engine.get_tensor_dtype(name).name, engine.get_tensor_dtype(name).name),
-            tuple(engine.get_tensor_shape(name)),
-        )
-        for name in names
-    }
+Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
+"""Name -> type and shape."""
 
 
-def _differences(
-    found: Mapping[str, tuple[str, tuple[int, ...]]], wanted: tuple[TensorSpec, ...]
-) -> str:
+def _tensors(trt: ModuleType, content: bytes, version_compatible: bool) -> Tensors | None:
+    """Of a plan; None if it does not load. All that TensorRT makes ends in here, in its context."""
+    runtime = trt.Runtime(logger(trt))
+    runtime.engine_host_code_allowed = version_compatible
+    engine = runtime.deserialize_cuda_engine(content)
+    if engine is None:
+        return None
+    found = {}
+    for index in range(engine.num_io_tensors):
+        name = engine.get_tensor_name(index)
+        dtype = engine.get_tensor_dtype(name).name
+        found[name] = (_DTYPES.get(dtype, dtype), tuple(engine.get_tensor_shape(name)))
+    return found
+
+
+def _differences(found: Tensors, wanted: tuple[TensorSpec, ...]) -> str:
     facts = {spec.name: (spec.dtype, spec.shape) for spec in wanted}
     return ", ".join(
         f"{name} is {_told(found.get(name))} instead of {_told(facts.get(name))}"
