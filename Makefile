@@ -37,9 +37,9 @@ lint: venv
 venv: $(STAMP)
 
 # Everything that a machine without a GPU can use. The stamp makes a second run free.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -e ".[export,cpu,rtx,video,report,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[export,cpu,rtx,video,report,dev]"
 	touch $@
 
 clean:
