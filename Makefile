@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 DEMO := bundles/vspw-b1
 
-.PHONY: demo test lint venv clean
+.PHONY: demo test gpu-test lint venv clean
 
 demo: $(DEMO)/manifest.json bundles/sample
 	$(BIN)/mrcfa doctor
@@ -24,6 +24,10 @@ bundles/sample: | $(STAMP)
 
 test: venv build/headers
 	$(BIN)/python -m pytest -n 2
+
+# For a machine with a GPU: what it lacks is "not run" in gpu-test.json.
+gpu-test: venv build/headers $(DEMO)/manifest.json
+	$(BIN)/python tests/gpu/kit.py $(DEMO) --json gpu-test.json
 
 # For the C++ tests; without them the tests say that C++ was not run.
 build/headers:

@@ -1,6 +1,5 @@
 """`mrcfa selftest` and `mrcfa build --warm` with engines, on a GPU made of host memory."""
 
-import shutil
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -125,8 +124,21 @@ def test_a_process_with_an_engine_ends_well_and_starts_are_timed(
     start = start_line(bundle, way)
     assert start.outcome is Outcome.WORKS, start
     assert start.facts["first_s"] > 0
-    shutil.rmtree(subprocesses / "pycuda", ignore_errors=True)
-    assert pycuda_line(bundle, way).outcome is Outcome.NOT_RUN
+    missing = pycuda_line(bundle, way)
+    assert missing.outcome is Outcome.NOT_RUN
+    assert "pycuda is not installed" in missing.words
+    (subprocesses / "pycuda").mkdir()
+    (subprocesses / "pycuda" / "__init__.py").touch()
+    context = "import sys; sys.modules['cuda.bindings.driver'].cuCtxPushCurrent(0xD1)"
+    (subprocesses / "pycuda" / "autoinit.py").write_text(context)
+    monkeypatch.syspath_prepend(subprocesses)
+    assert pycuda_line(bundle, way).outcome is Outcome.WORKS
+    (subprocesses / "pycuda" / "autoinit.py").write_text(
+        "import atexit, os; atexit.register(os.abort)"
+    )
+    crashed = pycuda_line(bundle, way)
+    assert crashed.outcome is Outcome.FAILS
+    assert "SIGABRT" in crashed.words
 
 
 def test_warming_opens_every_engine_that_fits_and_names_those_that_do_not(

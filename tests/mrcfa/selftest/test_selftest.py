@@ -22,6 +22,13 @@ from mrcfa.selftest.selftest import passed, selftest, verdict
 from mrcfa.selftest.ways import ways
 
 
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch):
+    """Whatever the machine has."""
+    monkeypatch.setattr(machine, "gpus", lambda: [])
+    monkeypatch.setattr(machine, "cuda_driver", lambda: None)
+
+
 @pytest.fixture
 def copy(bundle, tmp_path):
     """A bundle that a test may damage."""
