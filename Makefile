@@ -6,12 +6,12 @@ STAMP := .venv/.installed
 DEMO := bundles/demo
 WORLD := bundles/sample
 
-.PHONY: demo test lint venv clean
+.PHONY: demo test gpu-test lint venv clean
 
 # The trained model in the box on videos that it never saw: engines, masks, metrics, speed.
 demo: $(DEMO)/manifest.json $(WORLD)
 	$(BIN)/mrcfa doctor
-	$(BIN)/mrcfa build $(DEMO) --sm 75
+	$(BIN)/mrcfa build $(DEMO)
 	rm -rf bundles/overlay
 	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/masks.mp4
 	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/overlay.mp4 --as overlay
@@ -28,6 +28,10 @@ $(WORLD): | $(STAMP)
 test: venv build/headers
 	$(BIN)/python -m pytest -n 2
 
+# For a machine with a GPU: what it lacks is "not run" in gpu-test.json.
+gpu-test: venv build/headers $(DEMO)/manifest.json
+	$(BIN)/python tests/gpu/kit.py $(DEMO) --json gpu-test.json
+
 # For the C++ tests; without them the tests say that C++ was not run.
 build/headers:
 	engines/cpp/fetch-headers $@ || { rm -rf $@; echo "C++: not run (no ONNX Runtime headers)"; }
@@ -40,9 +44,9 @@ lint: venv
 venv: $(STAMP)
 
 # Everything that a machine without a GPU can use. The stamp makes a second run free.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -e ".[export,cpu,rtx,video,report,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[export,cpu,rtx,video,report,dev]"
 	touch $@
 
 clean:

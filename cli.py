@@ -14,6 +14,7 @@ from mrcfa.commands import doctor, inspect
 from mrcfa.data.commands import sample
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import extras_named
+from mrcfa.selftest.commands import selftest
 from mrcfa.training.commands import train
 from mrcfa.video.commands import run
 
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (train, export, build, bench, run, inspect, doctor, sample):
+for verb in (train, export, build, bench, run, inspect, selftest, doctor, sample):
     app.command()(verb)
 app.command("eval")(evaluate)
 

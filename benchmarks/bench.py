@@ -8,16 +8,18 @@ from pathlib import Path
 
 from benchmarks.clip import Images, benchmark_clip, looped
 from benchmarks.contenders import Contender, Role, contenders, reference
-from benchmarks.environment import environment, gpu_clocks
+from benchmarks.environment import environment, gpu_clocks, gpu_state
 from benchmarks.footprint import footprint
+from benchmarks.layer_times import LayerTime, slowest_layers
 from benchmarks.parity import Comparison, Mask, drift, drift_checks, expected, marks, mask_of
 from benchmarks.result import PICTURED, BenchOptions, Outcome, Result, Row
-from benchmarks.speed import Stopwatch
+from benchmarks.speed import Speed, Stopwatch
 from mrcfa.backends import Arrays, Unfit
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import MissingExtra
 from mrcfa.machine import usable_cores
+from mrcfa.manifest import Device
 
 Show = Callable[[str, float], None]
 """Hears what is being done, and which share of it is."""
@@ -39,6 +41,10 @@ def bench(path: Path, options: BenchOptions, show: Show = lambda name, share: No
     stops = marks(bundle.config.depth, options.drift) if judge.running else []
     pictured = [options.warmup + i * options.frames // PICTURED for i in range(PICTURED)]
     race(running, judge, clip, options, pictured, show)
+    for racer in running:
+        if racer.contender.device is Device.GPU:
+            racer.run_back_to_back(clip, options.frames)
+            show("GPU rows, back to back", 1.0)
     machine |= gpu_clocks()  # now, while it is awake
     if stops and judge.running:
         with judge.stopping(f"on the way to frame {stops[0]}"):
@@ -106,6 +112,10 @@ class Racer:
         self.masks: dict[int, Mask] = {}
         self._drift: dict[int, float] = {}
         self.raced = False
+        self._block: Speed | None = None
+        self._gpu: dict[str, dict[str, str]] = {}
+        self._layers: tuple[LayerTime, ...] = ()
+        self._remark = ""
         try:
             self.backend = contender.open()
             self.watch = Stopwatch(self.backend)
@@ -125,6 +135,20 @@ class Racer:
             yield
         except Exception as error:
             self.outcome, self.reason = Outcome.STOPPED, f"{when}: {_sentence(error)}"
+
+    def run_back_to_back(self, clip: Images, frames: int) -> None:
+        """What a row of a GPU tells of speed; the race, in which GPUs rest, is for parity alone."""
+        if not self.running:
+            return
+        with self.stopping("in its block of frames"):
+            self._gpu["before"] = gpu_state()
+            self._block = Stopwatch(self.backend).back_to_back(clip, frames)
+            self._gpu["after"] = gpu_state()
+        if self.running and self.contender.engine is not None:
+            try:
+                self._layers = tuple(slowest_layers(self._bundle, self.contender.engine))
+            except Exception as error:  # the row stands without them
+                self._remark = f"layers were not timed: {_sentence(error)}"
 
     def follow(self, wanted: Arrays, clip: Images, stops: Sequence[int], show: Show) -> None:
         """One long stream from a fresh start."""
@@ -146,7 +170,10 @@ class Racer:
             checks += drift_checks(self._drift, self.contender.limits, output)
         row = replace(
             row,
-            speed=self.watch.speed(options.warmup),
+            speed=self._block or self.watch.speed(options.warmup),
+            gpu=self._gpu,
+            layers=self._layers,
+            reason=self.reason or self._remark,
             checks=tuple(checks),
             drift=self._drift,
             masks=self.masks,

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -11,10 +11,11 @@ from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import extras_named
 from mrcfa.machine import gpus
-from mrcfa.manifest import Device, Limits
+from mrcfa.manifest import Device, Engine, Limits
 
 CLIP = "eager-clip"
 REFERENCE = "eager"
+NO_GRAPHS = "(no CUDA graphs)"
 USUAL = (CLIP, *reversed(BACKENDS))
 CHOICES = (
     *USUAL,
@@ -41,6 +42,8 @@ class Contender:
     limits: Limits
     """How far it may be from the reference."""
     create: Callable[[], Backend]
+    engine: Engine | None = None
+    """What it runs, if that is one, and launches as CUDA graphs."""
 
     @property
     def compared(self) -> bool:
@@ -87,6 +90,7 @@ def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
         return
     record, role = BACKENDS[kind], Role.REFERENCE if kind == REFERENCE else Role.STREAM
     ways = list(record.ways(bundle, which))
+    engines = {engine.name: engine for engine in bundle.manifest.engines}
     for way in ways:
         options = Options(
             precision=way.precision if "precision" in record.options else None,
@@ -95,7 +99,11 @@ def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
         place = f"{kind}:{way.which}" if way.which else kind
         opened = partial(open_backend, bundle, place, options)
         limits = bundle.manifest.variants[way.variant].limits
-        yield Contender(way.name, role, way.device, limits, opened)
+        engine = engines.get(way.name) if "cuda_graphs" in record.options else None
+        yield Contender(way.name, role, way.device, limits, opened, engine)
+        if "cuda_graphs" in record.options:
+            singly = partial(open_backend, bundle, place, replace(options, cuda_graphs=False))
+            yield Contender(f"{way.name} {NO_GRAPHS}", role, way.device, limits, singly)
     if not ways:
         limits = bundle.variant(Device.CPU).limits
         yield Contender(name, role, Device.CPU, limits, partial(open_backend, bundle, name))

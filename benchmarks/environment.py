@@ -22,6 +22,14 @@ _GPU_FIELDS = {
 }
 
 
+_GPU_STATE = {
+    "SM clock": "clocks.sm",
+    "memory clock": "clocks.mem",
+    "power": "power.draw",
+    "temperature": "temperature.gpu",
+}
+
+
 def environment(threads: int) -> dict[str, str]:
     """Everything about this machine that speed depends on, in words."""
     found = {
@@ -44,12 +52,12 @@ def environment(threads: int) -> dict[str, str]:
 def gpu_clocks() -> dict[str, str]:
     """Name, clocks and limits of the first GPU. Ask while it works: an idle one clocks down."""
     found = {f"GPU {field}": value for field, value in _ask_gpu(_GPU_FIELDS).items()}
-    for device in sorted(DEVFREQ.glob("*gpu*")):
-        for what, file in (("clock", "cur_freq"), ("highest clock", "max_freq")):
-            hertz = (device / file).read_text().strip() if (device / file).is_file() else ""
-            if hertz.isdecimal():
-                found[f"{device.name} {what}"] = f"{int(hertz) / 1e6:.0f} MHz"
-    return found
+    return found | _kernel_clocks(("clock", "cur_freq"), ("highest clock", "max_freq"))
+
+
+def gpu_state() -> dict[str, str]:
+    """Clocks, power and temperature at this moment; nothing where nobody tells."""
+    return _ask_gpu(_GPU_STATE) | _kernel_clocks(("clock", "cur_freq"))
 
 
 def device_memory_used() -> int | None:
@@ -63,6 +71,17 @@ def jetson_board() -> str | None:
     """`NVIDIA Jetson AGX Orin Developer Kit`; CUDA calls every Orin just Orin."""
     path = Path("/proc/device-tree/model")
     return path.read_text().strip("\0\n") if path.is_file() else None
+
+
+def _kernel_clocks(*files: tuple[str, str]) -> dict[str, str]:
+    """A Jetson's."""
+    found = {}
+    for device in sorted(DEVFREQ.glob("*gpu*")):
+        for what, file in files:
+            hertz = (device / file).read_text().strip() if (device / file).is_file() else ""
+            if hertz.isdecimal():
+                found[f"{device.name} {what}"] = f"{int(hertz) / 1e6:.0f} MHz"
+    return found
 
 
 def _ask_gpu(fields: dict[str, str]) -> dict[str, str]:

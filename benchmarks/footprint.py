@@ -21,6 +21,7 @@ from mrcfa.errors import MrcfaError  # noqa: E402
 
 FRAMES = 3
 """Enough for buffers to reach their size."""
+MORE_STREAMS = 2
 TIMEOUT_S = 600
 ALONE = {"PYTHONSAFEPATH": "1"}
 """A folder named benchmarks where the user happens to be must not stand in for this one."""
@@ -34,6 +35,8 @@ class Footprint:
     """The most memory that the process ever held; None where the system does not tell."""
     device_bytes: int | None
     """What the GPU's memory in use grew by; None without a GPU."""
+    stream_bytes: int | None = None
+    """What each further stream adds to it."""
 
 
 def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
@@ -76,8 +79,13 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
     for _ in range(FRAMES - 1):
         _, state = backend.step(image, state)
     after = device_memory_used() if chosen.device is Device.GPU else None
-    grown = None if before is None or after is None else after - before
-    return Footprint(start_s, _peak_bytes(), grown)
+    peak = _peak_bytes()
+    if before is None or after is None:
+        return Footprint(start_s, peak, None)
+    more = [backend.step(image, backend.start())[1] for _ in range(MORE_STREAMS)]
+    crowded = device_memory_used()
+    each = None if crowded is None else (crowded - after) // len(more)
+    return Footprint(start_s, peak, after - before, each)
 
 
 def _peak_bytes() -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.contenders import USUAL, Contender, Role, check_names
 from benchmarks.cost import ceilings
 from benchmarks.footprint import Footprint
+from benchmarks.layer_times import LayerTime
 from benchmarks.parity import MARKS, Mask
 from benchmarks.speed import Ratio, Speed, ratio
 from mrcfa.bundle import MANIFEST, Bundle
@@ -87,6 +88,10 @@ class Row:
     footprint: Footprint | None = None
     masks: Mapping[int, Mask] = field(default_factory=dict)
     """Of the pictured frames."""
+    gpu: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Clocks, power and temperature `before` and `after` the measured block."""
+    layers: tuple[LayerTime, ...] = ()
+    """The slowest of an engine."""
 
     @property
     def name(self) -> str:
@@ -244,6 +249,8 @@ class Result:
             ],
             "drift": {str(mark): _finite(error) for mark, error in row.drift.items()},
             "footprint": asdict(row.footprint) if row.footprint else None,
+            "gpu": {when: dict(state) for when, state in row.gpu.items()},
+            "slowest_layers": [asdict(layer) for layer in row.layers],
         }
 
 

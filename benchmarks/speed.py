@@ -1,6 +1,6 @@
 """Latency per frame, host to host; percentiles, and ratios with 95 % intervals."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter, sleep
 from typing import Any
@@ -13,6 +13,8 @@ from mrcfa.backends import Arrays, Backend, Image
 REST_S = 0.02
 """A pause before each measurement. The runtimes' threads spin for a while after their last work,
 and would take the cores from whoever comes next."""
+LOAD_S = 1.0
+"""A GPU that waits between frames lowers its clock: it works for so long before it is measured."""
 RESAMPLES = 2000
 
 Seconds = NDArray[np.float64]
@@ -61,8 +63,8 @@ class Ratio:
 def ratio(above: Seconds, below: Seconds) -> Ratio:
     """median(above) / median(below), with an interval by bootstrap over rounds.
 
-    Both were measured in the same rounds, so a round is drawn for both at once: what slowed the
-    whole machine down then does not widen the interval.
+    On CPUs both were measured in the same rounds, so a round is drawn for both at once: what slowed
+    the whole machine down then does not widen the interval. A GPU has a block of its own.
     """
     rounds = np.random.default_rng(0).integers(len(above), size=(RESAMPLES, len(above)))
     drawn = np.median(above[rounds], axis=1) / np.median(below[rounds], axis=1)
@@ -79,13 +81,26 @@ class Stopwatch:
         self._seconds: list[float] = []
         self._parts: list[dict[str, float]] = []
 
-    def step(self, image: Image) -> Arrays:
-        sleep(REST_S)
+    def step(self, image: Image, rest_s: float = REST_S) -> Arrays:
+        sleep(rest_s)
         began = perf_counter()
         outputs, self._state, parts = self._backend.timed_step(image, self._state)
         self._seconds.append(perf_counter() - began)
         self._parts.append(parts)
         return outputs
+
+    def back_to_back(self, images: Sequence[Image], frames: int, load_s: float = LOAD_S) -> Speed:
+        """`frames` without a pause between them, after a stretch of load: how a GPU is measured."""
+        loaded = perf_counter() + load_s
+        before = 0
+        while perf_counter() < loaded:
+            self.step(images[before % len(images)], rest_s=0)
+            before += 1
+        self._seconds.clear()
+        self._parts.clear()
+        for number in range(before, before + frames):
+            self.step(images[number % len(images)], rest_s=0)
+        return self.speed(0)
 
     def speed(self, warmup: int) -> Speed:
         """What was measured after the first frames."""

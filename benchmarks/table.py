@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from benchmarks.result import Result, Row
+from mrcfa.errors import named
 from mrcfa.manifest import Device
 
 if TYPE_CHECKING:
@@ -51,6 +52,18 @@ def notes(result: Result) -> list[str]:
     found += [
         f"{row.name}: {check}" for row in result.rows for check in row.checks if not check.passed
     ]
+    for row in result.rows:
+        if row.layers:
+            slow = named(f"{layer.layer} {layer.milliseconds:.3f} ms" for layer in row.layers)
+            found.append(f"{row.name}, slowest layers: {slow}")
+        found += [
+            f"{row.name}, GPU {when} its block: {named(f'{k} {v}' for k, v in state.items())}"
+            for when, state in row.gpu.items()
+            if state
+        ]
+        if row.footprint and row.footprint.stream_bytes is not None:
+            more = row.footprint.stream_bytes / 1e6
+            found.append(f"{row.name}: each further stream takes {more:.0f} MB of the GPU's memory")
     if any(
         row.contender.device is Device.GPU and result.faster_than_clip(row) for row in result.rows
     ):

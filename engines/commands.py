@@ -44,12 +44,17 @@ def build(
         bool,
         typer.Option("--version-compatible", help="For other minor versions too (tensorrt)."),
     ] = False,
+    warm: Annotated[
+        bool,
+        typer.Option("--warm", help="Then run each engine once, so that later starts are fast."),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print all TensorRT says.")] = False,
 ) -> None:
-    """Compile a bundle's graphs to TensorRT engines."""
+    """Compile a bundle's graphs to TensorRT engines, for the GPU here or for the usual ones."""
     from engines.builder import BuildOptions, build_engines
     from engines.gpus import compute_capability, parse_sm
-    from engines.target import choose_target
+    from engines.target import choose_targets
+    from engines.warm import warmed
 
     wanted = [*map(parse_sm, sm or ()), *map(compute_capability, gpu or ())]
     options = BuildOptions(
@@ -62,11 +67,15 @@ def build(
         version_compatible=version_compatible,
         verbose=verbose,
     )
-    with filling() as show:
-        built = build_engines(bundle, choose_target(flavour, wanted), options, show)
-    for part, plan in built.plans.items():
-        typer.echo(
-            f"{part}: {len(plan.content) / 1e6:.1f} MB, {len(plan.layers)} layers, "
-            f"{plan.seconds:.1f} s"
-        )
-    typer.echo(f"added the engine {built.engine.name} to {bundle}")
+    for target in choose_targets(flavour, wanted, precision):
+        with filling() as show:
+            built = build_engines(bundle, target, options, show)
+        for part, plan in built.plans.items():
+            typer.echo(
+                f"{part}: {len(plan.content) / 1e6:.1f} MB, {len(plan.layers)} layers, "
+                f"{plan.seconds:.1f} s"
+            )
+        typer.echo(f"added the engine {built.engine.name} to {bundle}")
+    if warm:
+        for sentence in warmed(bundle, plugin_library):
+            typer.echo(sentence)

@@ -14,8 +14,9 @@ from mrcfa.flavours import Flavour
 
 OLDEST_TENSORRT = (10, 3)
 """JetPack 6's. Before it LayerNormalization, strong typing or IPluginV3 are missing."""
-DEFAULT_SMS = (75, 86, 89)
-"""Turing (the paper's Quadro RTX 6000), Ampere and Ada: what a build without a GPU is for."""
+WITHOUT_GPU = ((75,), (86, 89))
+"""What a build without a GPU is for: Turing (the paper's Quadro RTX 6000); Ampere and Ada. With
+Turing among its targets, an engine is the Turing program on every GPU, so it has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,32 @@ class Target:
         return "-".join([self.flavour.value, *(f"sm{sm}" for sm in self.sms)])
 
 
-def choose_target(flavour: FlavourChoice = FlavourChoice.AUTO, sms: Sequence[int] = ()) -> Target:
-    """`auto` takes TensorRT if it is there with the GPU asked for, and TensorRT-RTX otherwise."""
-    if flavour is FlavourChoice.AUTO:
-        return _automatic(sms)
-    return _on_this_gpu(sms) if flavour is FlavourChoice.TENSORRT else _for_any_rtx(sms)
+def choose_targets(
+    flavour: FlavourChoice = FlavourChoice.AUTO, sms: Sequence[int] = (), precision: str = "fp16"
+) -> list[Target]:
+    """An engine for each: the SMs asked for together, else this machine's GPUs, else the usual.
+
+    `auto` takes TensorRT if it is there with the GPU asked for, and TensorRT-RTX otherwise.
+    """
+    here = dict.fromkeys(gpu.sm for gpu in machine.gpus())
+    if sms or flavour is FlavourChoice.TENSORRT:
+        return [choose_target(flavour, sms)]
+    if here:
+        first, *others = here
+        target = choose_target(flavour, [first])
+        if target.flavour is Flavour.TENSORRT:
+            return [target]
+        return [target, *(choose_target(flavour, [sm]) for sm in others)]
+    groups = [group for group in WITHOUT_GPU if precision != "fp32" or 75 not in group]
+    return [choose_target(flavour, group) for group in groups]
 
 
-def _automatic(sms: Sequence[int]) -> Target:
+def choose_target(flavour: FlavourChoice, sms: Sequence[int]) -> Target:
+    """For all these SMs in one engine; TensorRT needs none named, for it has this machine's GPU."""
+    if flavour is FlavourChoice.TENSORRT:
+        return _on_this_gpu(sms)
+    if flavour is FlavourChoice.RTX:
+        return _for_any_rtx(sms)
     gpus = machine.gpus()
     if gpus and set(sms) <= {gpus[0].sm}:
         try:
@@ -52,9 +71,9 @@ def _automatic(sms: Sequence[int]) -> Target:
         return _for_any_rtx(sms)
     except MissingExtra:
         raise MissingExtra(
-            "no TensorRT is installed: TensorRT-RTX builds for RTX GPUs on any machine "
-            f"({install_command('rtx')}), TensorRT for the GPU it runs on "
-            f"({install_command('tensorrt')}; a Jetson has it from JetPack)"
+            "no TensorRT is installed: TensorRT-RTX builds for RTX GPUs on any machine, "
+            f"{install_command('rtx')}; TensorRT for the GPU it runs on, "
+            f"{install_command('tensorrt')}, and a Jetson has it from JetPack"
         ) from None
 
 
@@ -93,8 +112,7 @@ def _for_any_rtx(sms: Sequence[int]) -> Target:
             f"TensorRT-RTX {trt.__version__} builds for {_listed(known)}, not for "
             f"{_listed(unknown)}; TensorRT on a machine with such a GPU may: --flavour tensorrt"
         )
-    here = {gpu.sm for gpu in machine.gpus()} & set(known)
-    return Target(Flavour.RTX, trt, tuple(sorted({*sms} or {*DEFAULT_SMS, *here})))
+    return Target(Flavour.RTX, trt, tuple(sorted({*sms})))
 
 
 def _listed(sms: Sequence[int]) -> str:

@@ -3,27 +3,38 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mrcfa.arguments import AsJson
 
+if TYPE_CHECKING:
+    from mrcfa.machine import Finding
+
 
 def doctor(as_json: AsJson = False) -> None:
-    """Say what this machine can do, and what to install for the rest."""
+    """Try what this machine can do, and say what to install or mend for the rest."""
     from mrcfa.machine import findings
+    from mrcfa.trials import tried
 
-    found = findings()
+    found = tried(findings())
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
         return
     for finding in found:
-        if finding.found is None:
-            text = f"missing; for {finding.enables}: {finding.remedy}"
-        else:
-            text = f"{finding.found}: {finding.enables}"
-        typer.echo(f"{'-' if finding.found is None else '✓'} {finding.name:13} {text}")
+        typer.echo(_told(finding))
+
+
+def _told(finding: "Finding") -> str:
+    if finding.found is None:
+        sign, text = "-", f"missing; for {finding.enables}: {finding.remedy}"
+    elif finding.works is False:
+        sign, text = "✗", f"{finding.found}, but {finding.said}; {finding.remedy}"
+    else:
+        tried = f" ({finding.said})" if finding.said else ""
+        sign, text = "✓", f"{finding.found}: {finding.enables}{tried}"
+    return f"{sign} {finding.name:13} {text}"
 
 
 def inspect(

@@ -28,7 +28,8 @@ class MissingExtra(MrcfaError, ImportError):
 
 
 def install_command(extra: str) -> str:
-    return f'pip install "mrcfa[{extra}]"'
+    """What really works: the package is on no index, so it is installed from its clone."""
+    return f'pip install ".[{extra}]" (in a clone of mrcfa)'
 
 
 @contextmanager

@@ -30,6 +30,10 @@ class Finding:
     found: str | None
     enables: str
     remedy: str
+    works: bool | None = None
+    """None if it was not tried."""
+    said: str = ""
+    """What came of trying."""
 
 
 # What no backend needs: import name, extra, distributions that provide it, what it enables.
@@ -53,7 +57,12 @@ def findings() -> list[Finding]:
     return [
         Finding("processor", processor(), "everything but TensorRT engines", ""),
         Finding("GPU", shown or None, "running TensorRT engines", "none visible to this process"),
-        Finding("CUDA driver", driver, "running TensorRT engines", "install NVIDIA's driver"),
+        Finding(
+            "CUDA driver",
+            driver,
+            "running TensorRT engines",
+            "install NVIDIA's driver, r580 or later",
+        ),
         *(
             _package(module, record.extra, distributions, record.enables)
             for record in BACKENDS.values()

@@ -19,7 +19,8 @@ def test_doctor_names_every_optional_package_and_how_to_get_it():
     findings = {row["name"]: row for row in json.loads(answer.stdout)}
     assert {"processor", "GPU", "torch", "onnxruntime", "tensorrt_rtx", "nvcc"} <= findings.keys()
     assert findings["torch"]["found"].startswith("2.13")
-    assert findings["tensorrt"]["remedy"] == 'pip install "mrcfa[tensorrt]"'
+    remedy = 'pip install ".[tensorrt]" (in a clone of mrcfa)'
+    assert findings["tensorrt"]["remedy"] == remedy
     assert answer.exit_code == 0
 
 

@@ -9,10 +9,11 @@ import fake_gpu
 
 import benchmarks.bench
 import benchmarks.contenders
+import benchmarks.environment
 from benchmarks.bench import bench
-from benchmarks.contenders import Role
+from benchmarks.contenders import Role, contenders
 from benchmarks.cost import GPUS
-from benchmarks.footprint import footprint
+from benchmarks.footprint import footprint, measure
 from benchmarks.result import Outcome
 from benchmarks.table import notes
 from mrcfa.backends import Options, open_backend
@@ -119,7 +120,21 @@ def test_an_engine_has_a_row_with_the_copies_among_its_parts(bundle, monkeypatch
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", runtime)
     monkeypatch.setattr(benchmarks.contenders, "gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
-    monkeypatch.setattr(benchmarks.bench, "environment", lambda threads: {})
+    monkeypatch.setattr(benchmarks.bench, "environment", lambda threads: {"processor": "any"})
+    monkeypatch.setattr(
+        benchmarks.bench, "gpu_state", lambda: {"SM clock": "300 MHz", "power": "21 W"}
+    )
+    runtime.IProfiler = object
+    execute = fake_gpu.IExecutionContext.execute_async_v3
+
+    def profiled(self, stream_handle):
+        done = execute(self, stream_handle)
+        if hasattr(self, "profiler"):
+            is_encoder = "image" in self._addresses
+            self.profiler.report_layer_time(*(("slow", 0.5) if is_encoder else ("quick", 0.125)))
+        return done
+
+    monkeypatch.setattr(fake_gpu.IExecutionContext, "execute_async_v3", profiled)
     shutil.copytree(bundle("b0"), tmp_path / "bundle")
     opened = Bundle.open(tmp_path / "bundle")
     plans = {
@@ -129,10 +144,21 @@ def test_an_engine_has_a_row_with_the_copies_among_its_parts(bundle, monkeypatch
     engine = Engine("rtx", "1.7.1.116", (75,), "fp16", "fp16", None, *plans)
     opened.with_engine(engine, plans)
     result = bench(tmp_path / "bundle", replace(quick, backends=["tensorrt"]))
-    (row,) = result.rows
-    assert row.name == engine.name
-    assert row.verdict == "passed"
-    assert row.speed.parts.keys() == {"upload", "encoder", "decoder", "download"}
+    row, singly = result.rows
+    assert (row.name, singly.name) == (engine.name, f"{engine.name} (no CUDA graphs)")
+    for each in result.rows:
+        assert each.verdict == "passed"
+        assert each.speed.parts.keys() == {"upload", "encoder", "decoder", "download"}
+        assert len(each.speed.seconds) == quick.frames
+        assert each.gpu["before"] == {"SM clock": "300 MHz", "power": "21 W"}
+    assert [layer.layer for layer in row.layers] == ["slow", "quick"]
+    assert row.layers[0].milliseconds == 0.5
+    assert singly.layers == ()
+    assert "rtx fp16 sm75, slowest layers: slow 0.500 ms, quick 0.125 ms" in notes(result)
+    lines = [json.loads(line) for line in result.to_json_lines().splitlines()]
+    (told,) = (line for line in lines if (line["kind"], line.get("row")) == ("row", row.name))
+    assert told["slowest_layers"][0] == {"graph": "encoder", "layer": "slow", "milliseconds": 0.5}
+    assert told["gpu"]["after"]["power"] == "21 W"
 
 
 def test_an_onnxruntime_stream_alone_starts_quickly_and_without_torch(
@@ -145,6 +171,20 @@ def test_an_onnxruntime_stream_alone_starts_quickly_and_without_torch(
     found = footprint(bundle("b0"), "onnxruntime:cpu fp32", 1)
     assert found.start_s < 30  # a shared machine; the report tells the real figure
     assert found.peak_bytes < 300e6  # torch alone takes more
+
+
+def test_what_each_further_stream_takes_on_a_gpu_is_measured(bundle, monkeypatch):
+    used = iter([100, 900, 1500])
+    monkeypatch.setattr(benchmarks.environment, "device_memory_used", lambda: next(used))
+    real = contenders
+
+    def on_a_gpu(*arguments):
+        return [replace(each, device=Device.GPU) for each in real(*arguments)]
+
+    monkeypatch.setattr(benchmarks.contenders, "contenders", on_a_gpu)
+    monkeypatch.setattr(benchmarks.contenders, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    found = measure(bundle("b0"), "onnxruntime:cpu fp32", 1)
+    assert (found.device_bytes, found.stream_bytes) == (800, 300)
 
 
 def test_the_reference_is_the_eager_backend_itself(bundle):

@@ -179,7 +179,7 @@ def test_a_reference_that_breaks_off_is_a_row_though_nobody_asked_for_it(
 
 def test_without_torch_speed_is_measured_and_parity_is_not(bundle, monkeypatch, quick):
     def missing():
-        raise MissingExtra('torch is not installed; install it with: pip install "mrcfa[export]"')
+        raise MissingExtra('torch is not installed; install it with: pip install ".[export]"')
 
     unavailable = Contender("eager", Role.REFERENCE, Device.CPU, FP32_LIMITS, missing)
     monkeypatch.setattr(benchmarks.bench, "reference", lambda *_: unavailable)

@@ -1,7 +1,7 @@
 import pytest
 
 import benchmarks.environment
-from benchmarks.environment import device_memory_used, environment, gpu_clocks
+from benchmarks.environment import device_memory_used, environment, gpu_clocks, gpu_state
 
 SMI = """#!/bin/sh
 case "$1" in
@@ -73,3 +73,15 @@ def test_a_jetsons_clocks_are_the_kernels(tmp_path, monkeypatch):
         "17000000.gpu clock": "612 MHz",
         "17000000.gpu highest clock": "1020 MHz",
     }
+
+
+def test_clocks_power_and_temperature_of_the_moment_are_told_where_somebody_knows(tool):
+    tool("nvidia-smi", "#!/bin/sh\necho '1770 MHz, 7001 MHz, 187.20 W, 64'\n")
+    assert gpu_state() == {
+        "SM clock": "1770 MHz",
+        "memory clock": "7001 MHz",
+        "power": "187.20 W",
+        "temperature": "64",
+    }
+    tool("nvidia-smi", "#!/bin/sh\nexit 6\n")
+    assert gpu_state() == {}

@@ -1,6 +1,7 @@
 import numpy as np
 
-from benchmarks.speed import Speed, ratio
+from benchmarks.speed import Speed, Stopwatch, ratio
+from mrcfa.backends import Backend
 
 
 def test_the_ratio_of_medians_lies_in_its_interval_and_ignores_an_outlier():
@@ -25,3 +26,26 @@ def test_percentiles_are_in_milliseconds_and_fps_is_throughput():
     assert round(speed.fps, 2) == 19.8
     assert speed.part_ms("encoder") == 20
     assert speed.to_json().keys() == {"p50_ms", "p90_ms", "p99_ms", "mean_ms", "fps", "encoder_ms"}
+
+
+class Counting(Backend):
+    """Answers at once, and remembers how many frames it saw."""
+
+    name, seen = "counting", 0
+
+    def start(self):
+        return 0
+
+    def timed_step(self, image, state):
+        self.seen += 1
+        return {"mask": image}, state, {"encoder": 0.5}
+
+
+def test_a_gpu_is_measured_without_pauses_after_a_stretch_of_load():
+    backend = Counting()
+    speed = Stopwatch(backend).back_to_back([np.zeros(1, np.uint8)], frames=50, load_s=0.05)
+    assert len(speed.seconds) == len(speed.parts["encoder"]) == 50
+    assert backend.seen > 60  # the load is not counted
+    assert (
+        Stopwatch(backend).back_to_back([np.zeros(1, np.uint8)], 3, 0.0).part_ms("encoder") == 500
+    )

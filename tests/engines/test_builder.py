@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +73,25 @@ def test_a_model_that_selects_no_tokens_takes_no_plugin(baseline, tmp_path):
     answer = CliRunner().invoke(cli.app, ["build", str(path), *words])
     assert isinstance(answer.exception, MrcfaError)
     assert "SegFormer has no memory to select tokens from" in str(answer.exception)
+
+
+def test_without_a_gpu_a_build_makes_turings_engine_and_one_for_ampere_and_ada(tiny, monkeypatch):
+    monkeypatch.setattr(machine, "gpus", lambda: [])
+    path = tiny()
+    answer = CliRunner().invoke(cli.app, ["build", str(path), "--warm"])
+    assert answer.exit_code == 0, answer.output
+    names = [engine.name for engine in Bundle.open(path).manifest.engines]
+    assert names == ["rtx fp16 sm75", "rtx fp16 sm86+sm89"]
+    assert answer.stdout.splitlines()[-1].startswith("warming: not run, no GPU is visible here")
+
+
+def test_with_an_ada_gpu_a_build_makes_its_engine_alone(tiny, monkeypatch):
+    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    path = tiny()
+    answer = CliRunner().invoke(cli.app, ["build", str(path)])
+    assert answer.exit_code == 0, answer.output
+    assert [engine.name for engine in Bundle.open(path).manifest.engines] == ["rtx fp16 sm89"]
 
 
 def test_fp32_graphs_for_gpus_build_where_the_gpu_can(bundle, tmp_path):

@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from engines.choices import FlavourChoice
-from engines.target import choose_target
+from engines.target import choose_target, choose_targets
 from mrcfa import machine
 from mrcfa.errors import MrcfaError
 from mrcfa.machine import Gpu
@@ -29,46 +29,61 @@ def tensorrt(rtx, monkeypatch):
 
 
 def chosen(*arguments):
-    target = choose_target(*arguments)
-    return target.flavour.value, target.sms
+    return [(target.flavour.value, target.sms) for target in choose_targets(*arguments)]
 
 
-def test_without_a_gpu_it_is_rtx_for_the_sms_asked_for_or_three(rtx):
-    assert chosen() == ("rtx", (75, 86, 89))
-    assert chosen(FlavourChoice.AUTO, [89, 86, 89]) == ("rtx", (86, 89))
+def test_without_a_gpu_it_is_rtx_for_the_sms_asked_for_or_turing_and_later_apart(rtx):
+    assert chosen() == [("rtx", (75,)), ("rtx", (86, 89))]
+    assert chosen(FlavourChoice.RTX) == [("rtx", (75,)), ("rtx", (86, 89))]
+    assert chosen(FlavourChoice.AUTO, [89, 86, 89]) == [("rtx", (86, 89))]
     assert choose_target(FlavourChoice.RTX, [86, 89]).tag == "rtx-sm86-sm89"
 
 
 def test_with_a_gpu_it_is_tensorrt_for_that_gpu(tensorrt):
     tensorrt("10.3.0.26")
-    assert chosen() == ("tensorrt", (86,))
-    assert chosen(FlavourChoice.TENSORRT, [86]) == ("tensorrt", (86,))
+    assert chosen() == [("tensorrt", (86,))]
+    assert chosen(FlavourChoice.TENSORRT, [86]) == [("tensorrt", (86,))]
+    assert chosen(FlavourChoice.RTX) == [("rtx", (86,))]
 
 
 def test_with_a_gpu_other_sms_are_left_to_rtx(tensorrt):
     tensorrt("10.3.0.26")
-    assert chosen(FlavourChoice.AUTO, [75]) == ("rtx", (75,))
+    assert chosen(FlavourChoice.AUTO, [75]) == [("rtx", (75,))]
     with pytest.raises(MrcfaError, match=r"RTX A4000 \(sm_86\), and not for sm_75; --flavour rtx"):
         choose_target(FlavourChoice.TENSORRT, [75])
 
 
-def test_with_a_gpu_but_no_tensorrt_rtx_builds_for_that_gpu_too(rtx, monkeypatch):
+def test_with_gpus_but_no_tensorrt_rtx_builds_an_engine_for_each_kind_alone(rtx, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
-    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA GeForce RTX 5090", 120)])
-    assert chosen() == ("rtx", (75, 86, 89, 120))
+    cards = [Gpu("NVIDIA L4", 89), Gpu("NVIDIA GeForce RTX 5090", 120), Gpu("NVIDIA L4", 89)]
+    monkeypatch.setattr(machine, "gpus", lambda: cards[:1])
+    assert chosen() == [("rtx", (89,))]
+    monkeypatch.setattr(machine, "gpus", lambda: cards)
+    assert chosen() == [("rtx", (89,)), ("rtx", (120,))]
+
+
+def test_in_fp32_the_usual_targets_are_without_turing_which_has_none(rtx):
+    assert chosen(FlavourChoice.AUTO, [], "fp32") == [("rtx", (86, 89))]
+
+
+def test_a_gpu_that_rtx_does_not_know_is_told_and_not_built_past(rtx, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("Orin", 87)])
+    with pytest.raises(MrcfaError, match="sm_87 is Jetson Orin"):
+        choose_targets()
 
 
 def test_a_tensorrt_that_is_too_old_is_told(tensorrt):
     tensorrt("8.5.2.2")
     with pytest.raises(MrcfaError, match=r"TensorRT 8\.5\.2\.2 is too old; mrcfa needs 10\.3"):
-        choose_target(FlavourChoice.TENSORRT)
+        choose_targets(FlavourChoice.TENSORRT)
 
 
 def test_tensorrt_without_a_gpu_is_told(tensorrt, monkeypatch):
     tensorrt("10.3.0.26")
     monkeypatch.setattr(machine, "gpus", lambda: [])
     with pytest.raises(MrcfaError, match="none is visible here; --flavour rtx builds without one"):
-        choose_target(FlavourChoice.TENSORRT)
+        choose_targets(FlavourChoice.TENSORRT)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +104,7 @@ def test_no_tensorrt_at_all_meets_the_install_command_of_each_flavour(monkeypatc
     monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
-    with pytest.raises(MrcfaError, match=r"mrcfa\[rtx\].*mrcfa\[tensorrt\].*JetPack"):
-        choose_target()
+    with pytest.raises(MrcfaError, match=r"\.\[rtx\].*\.\[tensorrt\].*JetPack"):
+        choose_targets()
     with pytest.raises(MrcfaError, match=r"tensorrt_rtx is not installed"):
-        choose_target(FlavourChoice.RTX)
+        choose_targets(FlavourChoice.RTX)

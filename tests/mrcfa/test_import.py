@@ -40,4 +40,4 @@ print([name for name in {HEAVY!r} if name in sys.modules])
 
 def test_a_name_that_needs_torch_says_how_to_install_it():
     answer = python("import mrcfa; mrcfa.MRCFA", ("torch",))
-    assert 'torch is not installed; install it with: pip install "mrcfa[export]"' in answer.stderr
+    assert 'torch is not installed; install it with: pip install ".[export]"' in answer.stderr

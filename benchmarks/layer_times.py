@@ -1,0 +1,81 @@
+"""How long each layer of an engine takes, by TensorRT's own profiler.
+
+It makes contexts of its own: a profiler slows a context down, and stays out of the measured ones.
+"""
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from mrcfa.backends.cuda import Cuda, CudaStream, DeviceArray
+from mrcfa.bundle import Bundle
+from mrcfa.errors import MrcfaError, member
+from mrcfa.flavours import Flavour, complaint, heard, load_plugin, logger
+from mrcfa.manifest import Engine, Graph
+
+SLOWEST = 10
+RUNS = 20
+"""Of each graph, after one that is not counted."""
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    graph: str
+    layer: str
+    milliseconds: float
+    """The mean of `RUNS`."""
+
+
+def slowest_layers(bundle: Bundle, engine: Engine) -> list[LayerTime]:
+    """Of encoder and decoder together. Inputs are zeros: no layer's time depends on values."""
+    trt, cuda = member(Flavour, engine.flavour, "flavour").load(), Cuda()
+    if engine.plugin:
+        load_plugin(trt)
+    graphs = bundle.manifest.variants[engine.variant].graphs
+    found = []
+    for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
+        content = bundle.file(name).read_bytes()
+        with heard(trt) as said, cuda.current():
+            times = _times(trt, cuda, content, graphs[part], engine.version_compatible)
+        if times is None:
+            raise MrcfaError(f"layers of the {part} were not timed: {complaint(said)}")
+        found += [LayerTime(part, layer, total / RUNS) for layer, total in times.items()]
+    return sorted(found, key=lambda each: -each.milliseconds)[:SLOWEST]
+
+
+def _times(
+    trt: ModuleType, cuda: Cuda, content: bytes, graph: Graph, version_compatible: bool
+) -> dict[str, float] | None:
+    """Layer -> ms, summed over runs. All that is made here ends here, in its CUDA context."""
+    runtime = trt.Runtime(logger(trt))
+    runtime.engine_host_code_allowed = version_compatible
+    engine = runtime.deserialize_cuda_engine(content)
+    context = None if engine is None else engine.create_execution_context()
+    if context is None:
+        return None
+    stream, times = CudaStream(cuda), dict[str, float]()
+    tensors = [
+        (spec.name, DeviceArray(cuda, spec.shape, spec.dtype))
+        for spec in (*graph.inputs, *graph.outputs)
+    ]
+    for name, tensor in tensors:
+        stream.zero(tensor)
+        context.set_tensor_address(name, tensor.ptr)
+    for run in range(RUNS + 1):
+        if run == 1:
+            context.profiler = _profiler(trt, times)
+        if not context.execute_async_v3(stream.address):
+            return None
+        stream.synchronize()
+    return times
+
+
+def _profiler(trt: ModuleType, times: dict[str, float]) -> Any:
+    class Profiler(trt.IProfiler):  # type: ignore[misc, name-defined]  # a base of run time
+        def __init__(self) -> None:
+            trt.IProfiler.__init__(self)
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            times[layer_name] = times.get(layer_name, 0.0) + ms
+
+    return Profiler()

@@ -1,0 +1,29 @@
+"""`mrcfa build --warm`: run each engine once, so that what is compiled at a start is kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from mrcfa import machine
+from mrcfa.bundle import Bundle, Unfit
+from mrcfa.extras import MissingExtra
+from mrcfa.stream import Stream
+
+
+def warmed(path: Path, plugin_library: Path | None = None) -> Iterator[str]:
+    """A sentence for each engine of the bundle. TensorRT-RTX compiles for the GPU it runs on when
+    an engine is first opened there; the backend keeps that in the user's cache."""
+    if not machine.gpus():
+        yield "warming: not run, no GPU is visible here; run mrcfa build --warm where the GPU is"
+        return
+    for engine in Bundle.open(path).manifest.engines:
+        began = perf_counter()
+        try:
+            with Stream(path, f"tensorrt:{engine.name}", plugin_library=plugin_library) as stream:
+                stream(np.zeros((*stream.size, 3), np.uint8))
+        except (MissingExtra, Unfit) as error:
+            yield f"warming {engine.name}: not run, {error}"
+        else:
+            yield f"warmed {engine.name}: its first mask took {perf_counter() - began:.1f} s"

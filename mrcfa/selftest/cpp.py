@@ -1,0 +1,37 @@
+"""The C++ program `mrcfa-segment` on the same clip, through pipes."""
+
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from mrcfa.bundle import Bundle
+from mrcfa.manifest import Device
+from mrcfa.selftest.expected import Expected
+from mrcfa.selftest.line import Fault, Found, Line, line_of
+from mrcfa.selftest.processes import output_of, tool_path
+
+
+def cpp_line(bundle: Bundle, tool: Path | None) -> Line:
+    def compared() -> Found:
+        program = str(tool_path(tool).absolute())
+        info = output_of([program, str(bundle.path), "--info"]).decode()
+        expected = Expected.of(bundle)
+        began = perf_counter()
+        answer = output_of([program, str(bundle.path)], given=expected.frames.tobytes())
+        seconds = perf_counter() - began
+        if len(answer) != expected.masks.size:
+            raise Fault(
+                f"it wrote {len(answer)} bytes of masks instead of {expected.masks.size}",
+                "build engines/cpp anew",
+            )
+        masks = np.frombuffer(answer, np.uint8).reshape(expected.masks.shape)
+        ran = next(line for line in info.splitlines() if line.startswith("runs on "))
+        precision = "fp16" if "fp16" in ran else "fp32"
+        variant = bundle.find_variant(Device.CPU, precision)
+        assert variant is not None  # it runs
+        limits = bundle.manifest.variants[variant].limits
+        found = expected.compared(masks, limits, seconds)
+        return Found(f"{ran}: {found.words}", found.facts)
+
+    return line_of("C++ mrcfa-segment", "masks", compared)

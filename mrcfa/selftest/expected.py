@@ -1,0 +1,78 @@
+"""The built-in clip and the masks that the reference model gave for it (`expected.npz`)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.bundle import EXPECTED, Bundle
+from mrcfa.data.synthetic import drifting_clip
+from mrcfa.errors import MrcfaError
+from mrcfa.manifest import Limits
+from mrcfa.parity import Parity
+from mrcfa.selftest.line import REPORT, Fault, Found
+
+Masks = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Expected:
+    frames: NDArray[np.uint8]
+    """(T, h, w, 3)."""
+    masks: Masks
+    """(T, h, w)."""
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> "Expected":
+        """The clip is made again from its formula: only the masks travel with a bundle."""
+        height, width = bundle.manifest.frame
+        path = bundle.file(EXPECTED)
+        try:
+            with np.load(path, allow_pickle=False) as content:
+                masks = content["masks"]
+        except (OSError, ValueError, KeyError) as error:
+            raise MrcfaError(f"{path} cannot be read ({error}); export the bundle anew") from None
+        if masks.dtype != np.uint8 or masks.shape[1:] != (height, width) or not len(masks):
+            raise MrcfaError(
+                f"{path} holds {masks.dtype} {masks.shape} instead of masks of "
+                f"{height}x{width}; export the bundle anew"
+            )
+        return cls(drifting_clip(len(masks), (height, width)), masks)
+
+    def compared(self, masks: Masks, limits: Limits, seconds: float) -> Found:
+        """Agreement with the reference, held to the variant's limit."""
+        parity = Parity(limits)
+        for mask, wanted in zip(masks, self.masks, strict=True):
+            parity.add_masks(mask, wanted)
+        (check,) = parity.checks
+        worst = int(np.argmin(parity.agreements))
+        facts = {
+            **check.to_json(),
+            "frames": len(masks),
+            "worst_frame": worst,
+            "worst_agreement": parity.agreements[worst],
+            "ms_per_frame": seconds / len(masks) * 1e3,
+        }
+        words = (
+            f"{check.value:.3%} of pixels have the reference's class (limit {check.threshold:.1%}) "
+            f"in {len(masks)} frames"
+        )
+        if not check.passed:
+            raise Fault(
+                f"{words}, fewest in frame {worst} ({parity.agreements[worst]:.1%})",
+                f"it does not compute the model: export and build the bundle anew, else {REPORT}",
+                **facts,
+            )
+        return Found(f"{words}, {facts['ms_per_frame']:.0f} ms a frame", facts)
+
+
+def same(masks: Masks, before: Masks, words: str, remedy: str) -> Found:
+    """The same work on the same frames gives the same masks, but for a rounding here and there."""
+    share = float((masks == before).mean())
+    facts = {"same_as_before": share, "frames": len(masks)}
+    if share < _SAME:
+        raise Fault(f"{words}, but only {share:.2%} of pixels are as before", remedy, **facts)
+    return Found(words, facts)
+
+
+_SAME = 0.9999

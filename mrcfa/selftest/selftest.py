@@ -1,0 +1,161 @@
+"""`mrcfa selftest`: files, driver, GPUs, and every way to run the bundle, one line at a time."""
+
+import json
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import mrcfa
+from mrcfa import machine
+from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.drivers import cuda_needs
+from mrcfa.errors import named
+from mrcfa.files import sha256
+from mrcfa.machine import Gpu
+from mrcfa.manifest import Device
+from mrcfa.selftest.cpp import cpp_line
+from mrcfa.selftest.line import Fault, Found, Line, NotRun, Outcome, line_of
+from mrcfa.selftest.processes import lines_of, pycuda_line, start_line
+from mrcfa.selftest.ways import SelftestWay, ways
+
+MASKS = "masks"
+"""The check that compares with the reference."""
+
+
+def selftest(bundle: Bundle, cpp_tool: Path | None = None) -> Iterator[Line]:
+    """About a minute, without torch. Lines come as soon as they are known."""
+    yield line_of("bundle", "files", lambda: _files(bundle))
+    cards = machine.gpus()
+    yield line_of("machine", "CUDA driver", _driver)
+    yield line_of("machine", "GPU", lambda: _gpus(cards))
+    used = False
+    for way in _listed(bundle):
+        for line in _lines(bundle, way, cards):
+            used |= way.device is Device.GPU and line.outcome is Outcome.WORKS
+            yield line
+    if not bundle.manifest.engines:
+        yield line_of("TensorRT", "engines", lambda: _no_engines(bundle))
+    yield line_of("machine", "GPU at work", lambda: _at_work(bundle, cards, used))
+    yield cpp_line(bundle, cpp_tool)
+
+
+def passed(lines: Sequence[Line]) -> bool:
+    """Nothing failed, and at least one way was compared with the reference."""
+    compared = any(line.check == MASKS and line.outcome is Outcome.WORKS for line in lines)
+    return compared and not any(line.outcome is Outcome.FAILS for line in lines)
+
+
+def verdict(lines: Sequence[Line]) -> str:
+    works, fails, idle = (
+        sum(line.outcome is outcome for line in lines)
+        for outcome in (Outcome.WORKS, Outcome.FAILS, Outcome.NOT_RUN)
+    )
+    text = f"{works} checks work, {fails} do not, {idle} were not run."
+    if fails:
+        broken = dict.fromkeys(
+            f"{line.subject} ({line.check})" for line in lines if line.outcome is Outcome.FAILS
+        )
+        return f"FAILED: {named(broken)}. {text}"
+    if not passed(lines):
+        return f"FAILED: nothing here could run the bundle. {text}"
+    ran = [line.subject for line in lines if line.check == MASKS and line.outcome is Outcome.WORKS]
+    return f"Passed: {named(ran)} compute what the reference computes. {text}"
+
+
+def report(bundle: Bundle, lines: Sequence[Line]) -> str:
+    """What belongs into a bug report, as JSON."""
+    manifest = bundle.manifest
+    content: dict[str, Any] = {
+        "kind": "selftest",
+        "mrcfa": mrcfa.__version__,
+        "passed": passed(lines),
+        "verdict": verdict(lines),
+        "lines": [line.to_json() for line in lines],
+        "machine": [asdict(finding) for finding in machine.findings()],
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "bundle": {
+            "name": bundle.path.name,
+            "manifest_sha256": sha256(bundle.path / MANIFEST),
+            "exported_by": manifest.mrcfa,
+            "config": asdict(manifest.config),
+            "frame": manifest.frame,
+            "output": manifest.output.value,
+            "weights": asdict(manifest.weights),
+            "variants": {name: each.note for name, each in manifest.variants.items()},
+            "engines": [asdict(engine) for engine in manifest.engines],
+        },
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _listed(bundle: Bundle) -> list[SelftestWay]:
+    """What needs no GPU first: it tells whether the bundle itself is sound."""
+    return sorted(ways(bundle), key=lambda way: way.device is Device.GPU)
+
+
+def _lines(bundle: Bundle, way: SelftestWay, cards: Sequence[Gpu]) -> Iterator[Line]:
+    if way.device is Device.GPU and not cards:
+        yield line_of(way.name, MASKS, _no_gpu)
+        return
+    found = list(lines_of(bundle, way, len(cards)))
+    yield from found
+    sound = any(line.check == MASKS and line.outcome is Outcome.WORKS for line in found)
+    if way.engine is not None and sound:
+        yield start_line(bundle, way)
+        yield pycuda_line(bundle, way)
+
+
+def _files(bundle: Bundle) -> Found:
+    """Everything that the manifest names, not only what this machine will open."""
+    for name in bundle.manifest.files:
+        bundle.file(name)
+    size = sum(entry.bytes for entry in bundle.manifest.files.values())
+    return Found(f"{len(bundle.manifest.files)} files, {size / 1e6:.0f} MB, as the manifest says")
+
+
+def _driver() -> Found:
+    """Whether the driver is new enough for every TensorRT and CUDA binding that is installed."""
+    version = machine.cuda_driver()
+    if version is None:
+        raise NotRun("there is no NVIDIA driver here, so nothing can run on a GPU")
+    needs = cuda_needs()
+    wrong = [need for need in needs if not need.met_by(version)]
+    if wrong:
+        raise Fault(
+            f"the driver knows CUDA {version}, and {named(each.package for each in wrong)} "
+            f"need{'s' if len(wrong) == 1 else ''} {wrong[0].cuda}",
+            wrong[0].remedy,
+            driver_cuda=version,
+        )
+    enough = f", enough for {named(need.package for need in needs)}" if needs else ""
+    return Found(f"CUDA {version}{enough}", {"driver_cuda": version})
+
+
+def _gpus(cards: Sequence[Gpu]) -> Found:
+    if not cards:
+        _no_gpu()
+    told = named(f"{card.name} (sm_{card.sm})" for card in cards)
+    return Found(told, {"gpus": [asdict(card) for card in cards]})
+
+
+def _no_gpu() -> Found:
+    raise NotRun("no GPU is visible here")
+
+
+def _no_engines(bundle: Bundle) -> Found:
+    raise NotRun(f"the bundle has none; build them with: mrcfa build {bundle.path}")
+
+
+def _at_work(bundle: Bundle, cards: Sequence[Gpu], used: bool) -> Found:
+    """A GPU that nothing ran on is a failure, however well the CPU does."""
+    if not cards:
+        _no_gpu()
+    if not used:
+        raise Fault(
+            f"{cards[0].name} is here and nothing ran on it, for the reasons above",
+            f"mrcfa build {bundle.path} builds engines for it; mrcfa doctor says what is missing",
+        )
+    return Found("it ran the bundle")

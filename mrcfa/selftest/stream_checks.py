@@ -1,0 +1,135 @@
+"""All that is asked of one way to run a bundle; it happens in a process of its own.
+
+    python -m mrcfa.selftest.stream_checks BUNDLE "onnxruntime:cpu fp32" answers.jsonl
+
+A runtime that crashes takes only this process with it, and answers are written as they come. The
+streams are not closed at the end: that an interpreter ends well with them is checked as well.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from mrcfa.bundle import Bundle
+from mrcfa.manifest import Device, Output
+from mrcfa.selftest.expected import Expected, Masks, same
+from mrcfa.selftest.line import REPORT, Found, Line, NotRun, Outcome, line_of
+from mrcfa.selftest.ways import SelftestWay, ways
+from mrcfa.stream import Stream
+
+AGAIN = 4
+"""Frames of the clip that are run once more, in threads or after a reset."""
+
+
+def checked(bundle: Bundle, way: SelftestWay, gpus: int = 0) -> Iterator[Line]:
+    """One line after the other; the first that does not work is the last."""
+    if way.engine is not None:
+        from mrcfa.selftest.engine import examined
+
+        engine = way.engine
+        yield (line := line_of(way.name, "engine", lambda: examined(bundle, engine)))
+        if line.outcome is not Outcome.WORKS:
+            return
+    run = _Run(bundle, way)
+    yield (line := line_of(way.name, "masks", run.masks_found))
+    if line.outcome is not Outcome.WORKS:
+        return
+    if way.engine is not None:
+        yield line_of(way.name, "no CUDA graphs", run.without_graphs)
+        yield line_of(way.name, "on the GPU", run.on_the_gpu)
+    yield line_of(way.name, "two threads", run.in_two_threads)
+    yield line_of(way.name, "reset", run.after_reset)
+    if way.device is Device.GPU:
+        yield line_of(way.name, "second GPU", lambda: run.on_second_gpu(gpus))
+
+
+class _Run:
+    """One stream over the whole clip, whose masks everything after it is compared with."""
+
+    def __init__(self, bundle: Bundle, way: SelftestWay) -> None:
+        self._bundle, self._way = bundle, way
+
+    def masks_found(self) -> Found:
+        self._expected = Expected.of(self._bundle)
+        self._stream = self._way.open(self._bundle.path)
+        began = perf_counter()
+        self._masks = _masks(self._stream, self._expected.frames)
+        found = self._expected.compared(self._masks, self._way.limits, perf_counter() - began)
+        return Found(found.words, {**found.facts, "backend": self._stream.backend})
+
+    def without_graphs(self) -> Found:
+        found = self._again(cuda_graphs=False)
+        return same(found, self._start, "kernels launched one by one give the same masks", REPORT)
+
+    def on_the_gpu(self) -> Found:
+        from mrcfa.selftest.device_frames import masks_by_device
+
+        if self._bundle.manifest.output is not Output.MASK:
+            raise NotRun("the bundle answers with logits, which become masks on the host")
+        stream = self._way.open(self._bundle.path, device_masks=True)
+        found = masks_by_device(stream, self._expected.frames[:AGAIN])
+        return same(found, self._start, "frames from the GPU, masks to the GPU", REPORT)
+
+    def in_two_threads(self) -> Found:
+        """Two streams side by side, of which neither may notice the other."""
+        answers: dict[int, Masks] = {}
+        faults: list[Exception] = []
+
+        def work(number: int) -> None:
+            try:
+                answers[number] = self._again()
+            except Exception as error:
+                faults.append(error)
+
+        threads = [Thread(target=work, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if faults:
+            raise faults[0]
+        found = np.concatenate([answers[number] for number in range(2)])
+        before = np.concatenate([self._start, self._start])
+        return same(found, before, "two streams side by side do not disturb each other", REPORT)
+
+    def after_reset(self) -> Found:
+        self._stream.reset()
+        found = _masks(self._stream, self._expected.frames[:AGAIN])
+        return same(found, self._start, "a stream forgets its video", REPORT)
+
+    def on_second_gpu(self, gpus: int) -> Found:
+        if gpus < 2:
+            raise NotRun("there is one GPU")
+        found = self._again(device=1)
+        return same(found, self._start, "GPU 1 gives the masks of GPU 0", REPORT)
+
+    @property
+    def _start(self) -> Masks:
+        return self._masks[:AGAIN]
+
+    def _again(self, **options: Any) -> Masks:
+        with self._way.open(self._bundle.path, **options) as stream:
+            return _masks(stream, self._expected.frames[:AGAIN])
+
+
+def _masks(stream: Stream, frames: Masks) -> Masks:
+    return np.stack([stream(frame) for frame in frames])
+
+
+def main(path: str, name: str, answers: str, gpus: str) -> None:
+    bundle = Bundle.open(path)
+    way = next(way for way in ways(bundle) if way.name == name)
+    with Path(answers).open("w", encoding="utf-8") as file:
+        for line in checked(bundle, way, int(gpus)):
+            file.write(json.dumps(line.to_json()) + "\n")
+            file.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,40 @@
+"""The ways in which a bundle could run: each engine, ONNX Runtime's providers, eager."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mrcfa.backends.records import BACKENDS
+from mrcfa.bundle import Bundle
+from mrcfa.manifest import Device, Engine, Limits
+from mrcfa.stream import Stream
+
+
+@dataclass(frozen=True)
+class SelftestWay:
+    name: str
+    """As `mrcfa bench` names its rows: `onnxruntime:cpu fp32`, `rtx fp16 sm75`."""
+    backend: str
+    """What `Stream` takes for it."""
+    precision: str | None
+    device: Device
+    limits: Limits
+    engine: Engine | None = None
+
+    def open(self, path: Path, **options: Any) -> Stream:
+        return Stream(path, self.backend, precision=self.precision, **options)
+
+
+def ways(bundle: Bundle) -> Iterator[SelftestWay]:
+    engines = {engine.name: engine for engine in bundle.manifest.engines}
+    for kind, record in BACKENDS.items():
+        for way in record.ways(bundle, ""):
+            yield SelftestWay(
+                name=way.name,
+                backend=f"{kind}:{way.which}" if way.which else kind,
+                precision=way.precision if "precision" in record.options else None,
+                device=way.device,
+                limits=bundle.manifest.variants[way.variant].limits,
+                engine=engines.get(way.name) if kind == "tensorrt" else None,
+            )

@@ -1,0 +1,158 @@
+"""`mrcfa selftest` and `mrcfa build --warm` with engines, on a GPU made of host memory."""
+
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import fake_gpu
+import numpy as np
+import pytest
+
+from engines.warm import warmed
+from mrcfa import machine
+from mrcfa.bundle import Bundle
+from mrcfa.machine import Gpu
+from mrcfa.selftest.line import Outcome
+from mrcfa.selftest.processes import lines_of, pycuda_line, start_line
+from mrcfa.selftest.stream_checks import checked
+from mrcfa.selftest.ways import ways
+from mrcfa.stream import Stream
+
+TENSORS = """
+def tensors(engine):
+    return getattr(engine, "_tensors", None) or engine.tensors
+
+names = {"float32": "FLOAT", "float16": "HALF", "int32": "INT32", "uint8": "UINT8"}
+Engine = fake_gpu.ICudaEngine
+Engine.num_io_tensors = property(lambda self: len(tensors(self)))
+Engine.get_tensor_name = lambda self, index: [*tensors(self)][index]
+Engine.get_tensor_shape = lambda self, name: tensors(self)[name][1]
+Engine.get_tensor_dtype = lambda self, name: SimpleNamespace(
+    name=names[np.dtype(tensors(self)[name][0]).name]
+)
+"""
+"""What an engine tells of its tensors, as TensorRT names it."""
+
+
+@pytest.fixture(autouse=True)
+def _telling_engines():
+    exec(TENSORS, {"fake_gpu": fake_gpu, "np": np, "SimpleNamespace": SimpleNamespace})
+
+
+@pytest.fixture
+def subprocesses(tmp_path, monkeypatch):
+    """Processes that are started find the same imagined GPU."""
+    site = tmp_path / "site"
+    site.mkdir()
+    doubles = Path(fake_gpu.__file__).parent
+    start = f"""
+        import sys
+        sys.path.append({str(doubles)!r})
+        from types import SimpleNamespace
+        import fake_gpu
+        import numpy as np
+        device = fake_gpu.Driver()
+        sys.modules["cuda.bindings.driver"] = device
+        sys.modules["tensorrt_rtx"] = fake_gpu.fake_tensorrt(device, "tensorrt_rtx", "1.7.1.116")
+    """
+    (site / "sitecustomize.py").write_text(textwrap.dedent(start) + TENSORS)
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=":")
+    return site
+
+
+def engine_way(path):
+    bundle = Bundle.open(path)
+    (way,) = (way for way in ways(bundle) if way.engine is not None)
+    return bundle, way
+
+
+def test_an_engine_on_its_gpu_passes_every_check(driver, built):
+    lines = list(checked(*engine_way(built()), gpus=1))
+    assert [(line.check, line.outcome.value) for line in lines] == [
+        ("engine", "works"),
+        ("masks", "works"),
+        ("no CUDA graphs", "works"),
+        ("on the GPU", "works"),
+        ("two threads", "works"),
+        ("reset", "works"),
+        ("second GPU", "not run"),
+    ], lines
+    assert lines[1].facts["backend"].startswith("tensorrt (rtx fp16 sm75, Quadro RTX 6000")
+    assert driver.launches > 0
+
+
+def test_an_engine_for_another_gpu_is_not_run_and_says_what_to_build(driver, built):
+    (line,) = checked(*engine_way(built(compute_capabilities=(86, 89))))
+    assert line.outcome is Outcome.NOT_RUN
+    assert "other GPUs than Quadro RTX 6000 (sm_75); build one with: mrcfa build" in line.words
+
+
+def test_an_engine_that_does_not_load_fails_with_tensorrts_words(driver, built):
+    (line,) = checked(*engine_way(built(content=b"no plan")))
+    assert line.outcome is Outcome.FAILS
+    assert "does not load the encoder, built with 1.7.1.116: Serialization: bad magic" in line.words
+    assert "mrcfa build" in line.remedy
+
+
+def test_an_engine_of_other_tensors_fails_and_names_them(driver, built, bundle):
+    other = Bundle.open(bundle("b0")).file("encoder.onnx").read_bytes()
+    (line,) = checked(*engine_way(built(content=other)))
+    assert line.outcome is Outcome.FAILS
+    assert "base is float32 [1, 124, 12, 20] instead of float16 [1, 124, 12, 20]" in line.words
+
+
+def test_a_reset_that_forgets_nothing_is_found(driver, built, monkeypatch):
+    monkeypatch.setattr(Stream, "reset", lambda self: None)
+    lines = {line.check: line for line in checked(*engine_way(built()))}
+    assert lines["reset"].outcome is Outcome.FAILS
+    assert "of pixels are as before" in lines["reset"].words
+
+
+def test_a_process_with_an_engine_ends_well_and_starts_are_timed(
+    driver, built, subprocesses, monkeypatch
+):
+    path = built(flavour="tensorrt")
+    site = (subprocesses / "sitecustomize.py").read_text()
+    (subprocesses / "sitecustomize.py").write_text(
+        site.replace('"tensorrt_rtx"', '"tensorrt"')  # the flavour without a cache
+    )
+    bundle, way = engine_way(path)
+    lines = {line.check: line for line in lines_of(bundle, way, 2)}
+    assert lines["masks"].outcome is Outcome.WORKS, lines
+    assert lines["exit"].outcome is Outcome.WORKS, lines["exit"]
+    start = start_line(bundle, way)
+    assert start.outcome is Outcome.WORKS, start
+    assert start.facts["first_s"] > 0
+    missing = pycuda_line(bundle, way)
+    assert missing.outcome is Outcome.NOT_RUN
+    assert "pycuda is not installed" in missing.words
+    (subprocesses / "pycuda").mkdir()
+    (subprocesses / "pycuda" / "__init__.py").touch()
+    context = "import sys; sys.modules['cuda.bindings.driver'].cuCtxPushCurrent(0xD1)"
+    (subprocesses / "pycuda" / "autoinit.py").write_text(context)
+    monkeypatch.syspath_prepend(subprocesses)
+    assert pycuda_line(bundle, way).outcome is Outcome.WORKS
+    (subprocesses / "pycuda" / "autoinit.py").write_text(
+        "import atexit, os; atexit.register(os.abort)"
+    )
+    crashed = pycuda_line(bundle, way)
+    assert crashed.outcome is Outcome.FAILS
+    assert "SIGABRT" in crashed.words
+
+
+def test_warming_opens_every_engine_that_fits_and_names_those_that_do_not(
+    driver, built, monkeypatch
+):
+    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
+    path = built()
+    opened = Bundle.open(path)
+    (engine,) = opened.manifest.engines
+    contents = {f"ada-{name}": opened.file(name).read_bytes() for name in (engine.encoder,)}
+    (name,) = contents
+    opened.with_engine(
+        replace(engine, compute_capabilities=(89,), encoder=name, decoder=name), contents
+    )
+    first, second = warmed(path)
+    assert first.startswith("warmed rtx fp16 sm75: its first mask took ")
+    assert second.startswith("warming rtx fp16 sm89: not run, the engine rtx fp16 sm89 was built")

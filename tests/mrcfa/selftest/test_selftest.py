@@ -1,0 +1,203 @@
+"""`mrcfa selftest` on a machine without a GPU, and what it says of broken bundles and runtimes."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from mrcfa import machine
+from mrcfa.bundle import EXPECTED, MANIFEST, Bundle
+from mrcfa.drivers import CudaNeed
+from mrcfa.files import sha256
+from mrcfa.machine import Gpu
+from mrcfa.manifest import FileEntry
+from mrcfa.selftest import selftest as room
+from mrcfa.selftest.line import Outcome
+from mrcfa.selftest.processes import lines_of
+from mrcfa.selftest.selftest import passed, selftest, verdict
+from mrcfa.selftest.ways import ways
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch):
+    """Whatever the machine has."""
+    monkeypatch.setattr(machine, "gpus", lambda: [])
+    monkeypatch.setattr(machine, "cuda_driver", lambda: None)
+
+
+@pytest.fixture
+def copy(bundle, tmp_path):
+    """A bundle that a test may damage."""
+    path = tmp_path / "bundle"
+    shutil.copytree(bundle("b0"), path)
+    return path
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """`only("onnxruntime:cpu fp32")`: the other ways would take seconds and show nothing more."""
+
+    def keep(*names):
+        everything = room.ways
+        monkeypatch.setattr(
+            room, "ways", lambda bundle: [way for way in everything(bundle) if way.name in names]
+        )
+
+    return keep
+
+
+def rehashed(path, *names):
+    """The manifest again true of files that were changed."""
+    opened = Bundle.open(path)
+    files = dict(opened.manifest.files)
+    for name in names:
+        files[name] = FileEntry(sha256(path / name), (path / name).stat().st_size)
+    manifest = replace(opened.manifest, files=files)
+    (path / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    return Bundle.open(path)
+
+
+def found(lines):
+    return {(line.subject, line.check): line for line in lines}
+
+
+def test_without_a_gpu_what_can_run_works_and_the_rest_says_why_not(bundle, command, tmp_path):
+    code, out, err = command("selftest", bundle("b0"), "--json", "selftest.json")
+    assert (code, err) == (0, "")
+    told = out.decode()
+    for line in (
+        "✓ bundle                   files            works: 6 files",
+        "- machine                  GPU              not run: no GPU is visible here",
+        "- onnxruntime:cuda fp16    masks            not run: no GPU is visible here",
+        "- TensorRT                 engines          not run: the bundle has none; build them with",
+        "✓ onnxruntime:cpu fp32     reset            works: a stream forgets its video",
+        "✓ eager                    masks            works: 100.000% of pixels",
+        "✓ onnxruntime:cpu fp16     exit             works: the process ends well",
+        "Passed: onnxruntime:cpu fp32, onnxruntime:cpu fp16, eager compute what the reference",
+    ):
+        assert line in told
+    report = json.loads((tmp_path / "selftest.json").read_text())
+    assert report["passed"] is True
+    assert report["bundle"]["config"]["backbone"] == "b0"
+    lines = {(line["subject"], line["check"]): line for line in report["lines"]}
+    facts = lines["onnxruntime:cpu fp32", "masks"]["facts"]
+    assert facts["value"] >= facts["threshold"] == 0.999
+    assert facts["frames"] == 12
+    assert len(report["lines"]) == told.count("works:") + told.count("not run:")
+
+
+def test_a_flipped_weight_byte_with_a_true_hash_fails_by_agreement(copy, command, only):
+    only("onnxruntime:cpu fp32")
+    graph = onnx.load(copy / "encoder.onnx")
+    weight = max(graph.graph.initializer, key=lambda each: np.prod(each.dims))
+    values = numpy_helper.to_array(weight).copy()
+    number = values.reshape(-1)[np.abs(values).argmax() :][:1]
+    number.view(np.uint8)[-1] ^= 0x40  # an exponent's highest bit, in the last byte
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    onnx.save(graph, copy / "encoder.onnx")
+    rehashed(copy, "encoder.onnx")
+    code, out, _ = command("selftest", copy)
+    assert code == 1
+    (line,) = (line for line in out.decode().splitlines() if line.startswith("✗"))
+    assert "onnxruntime:cpu fp32     masks            does not: " in line
+    assert "(limit 99.9%)" in line
+    assert "export and build the bundle anew" in line
+    assert "FAILED: onnxruntime:cpu fp32 (masks)." in out.decode()
+
+
+def test_a_file_that_was_changed_is_named(copy, only):
+    only()
+    (copy / "decoder.onnx").write_bytes(b"something else")
+    lines = list(selftest(Bundle.open(copy)))
+    assert found(lines)["bundle", "files"].outcome is Outcome.FAILS
+    assert "decoder.onnx is not the file that the manifest describes" in verdict_of(lines)
+    assert not passed(lines)
+
+
+def verdict_of(lines):
+    return "\n".join(map(str, lines)) + verdict(lines)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"no archive", "expected.npz cannot be read"),
+        ({"answers": np.zeros(3)}, "expected.npz cannot be read"),
+        ({"masks": np.zeros((12, 8, 8), np.uint8)}, "instead of masks of 96x160"),
+        ({"masks": np.zeros((12, 96, 160), np.float32)}, "holds float32"),
+    ],
+)
+def test_damaged_answers_are_a_sentence(copy, content, told):
+    if isinstance(content, bytes):
+        (copy / EXPECTED).write_bytes(content)
+    else:
+        np.savez_compressed(copy / EXPECTED, **content)
+    opened = rehashed(copy, EXPECTED)
+    way = next(way for way in ways(opened) if way.name == "onnxruntime:cpu fp32")
+    (line,) = lines_of(opened, way, 0)
+    assert line.outcome is Outcome.FAILS
+    assert told in line.words
+    assert "export the bundle anew" in line.words
+
+
+def test_a_runtime_that_crashes_costs_its_own_lines_and_no_others(
+    copy, tmp_path, monkeypatch, only
+):
+    only("onnxruntime:cpu fp32", "eager")
+    (tmp_path / "site" / "onnxruntime").mkdir(parents=True)
+    (tmp_path / "site" / "onnxruntime" / "__init__.py").write_text("import os; os.abort()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=":")
+    lines = found(selftest(Bundle.open(copy)))
+    crashed = lines["onnxruntime:cpu fp32", "exit"]
+    assert crashed.outcome is Outcome.FAILS
+    assert "SIGABRT" in crashed.words
+    assert "--json" in crashed.remedy
+    assert lines["eager", "masks"].outcome is Outcome.WORKS
+    assert not passed(list(lines.values()))
+
+
+def test_where_nothing_can_run_the_test_is_not_passed(copy, only, command):
+    only("onnxruntime:cuda fp16")
+    code, out, _ = command("selftest", copy)
+    assert code == 1
+    assert "FAILED: nothing here could run the bundle." in out.decode()
+
+
+def test_a_gpu_on_which_nothing_ran_is_a_failure(copy, only, monkeypatch):
+    only()
+    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    line = found(selftest(Bundle.open(copy)))["machine", "GPU at work"]
+    assert line.outcome is Outcome.FAILS
+    assert "NVIDIA L4 is here and nothing ran on it" in line.words
+    assert line.remedy.startswith(f"mrcfa build {copy}")
+
+
+def test_a_driver_that_is_too_old_for_a_wheel_is_told_with_both_ways_out(copy, only, monkeypatch):
+    only()
+    needs = [CudaNeed("tensorrt-rtx-cu13 1.7.1", "13.0", "update the driver, or …")]
+    monkeypatch.setattr(room, "cuda_needs", lambda: needs)
+    monkeypatch.setattr(machine, "cuda_driver", lambda: "12.4")
+    line = found(selftest(Bundle.open(copy)))["machine", "CUDA driver"]
+    assert line.outcome is Outcome.FAILS
+    assert line.words == "the driver knows CUDA 12.4, and tensorrt-rtx-cu13 1.7.1 needs 13.0"
+    assert line.remedy == "update the driver, or …"
+    monkeypatch.setattr(machine, "cuda_driver", lambda: "13.0")
+    line = found(selftest(Bundle.open(copy)))["machine", "CUDA driver"]
+    assert line.words == "CUDA 13.0, enough for tensorrt-rtx-cu13 1.7.1"
+
+
+def test_a_place_where_no_report_can_be_written_is_told_before_the_work(bundle, command):
+    code, out, err = command("selftest", bundle("b0"), "--json", "/proc/nowhere.json")
+    assert (code, out) == (2, b"")
+    assert "cannot write /proc/nowhere.json" in err
+
+
+def test_a_cpp_tool_that_is_not_there_is_told(copy, only, tmp_path):
+    only()
+    lines = found(selftest(Bundle.open(copy), tmp_path / "mrcfa-segment"))
+    assert lines["C++ mrcfa-segment", "masks"].outcome is Outcome.FAILS
+    assert "name mrcfa-segment with --cpp-tool" in lines["C++ mrcfa-segment", "masks"].remedy
