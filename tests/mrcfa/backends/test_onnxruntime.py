@@ -36,7 +36,7 @@ def places(monkeypatch):
     found = {}
     place = mrcfa.backends.onnxruntime.ort.OrtValue.ortvalue_from_numpy
 
-    def opened(path, provider, threads, device):
+    def opened(path, provider, threads, device, strict):
         return Session(open_session(path, "cpu", threads), found)
 
     monkeypatch.setattr(mrcfa.backends.onnxruntime, "open_session", opened)

@@ -1,0 +1,182 @@
+"""Memory, streams, events and graphs on a GPU, as objects that free themselves."""
+
+import ctypes
+import math
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.backends.cuda import Cuda, CudaError
+from mrcfa.errors import MrcfaError
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
+_DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
+_WITHOUT_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+
+
+class DeviceArray:
+    """Device memory of one tensor; torch, CuPy, numba and pycuda read it without a copy."""
+
+    def __init__(self, cuda: Cuda, shape: tuple[int, ...], dtype: str) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.nbytes = math.prod(shape) * self.dtype.itemsize
+        handle = cuda.call("cuMemAlloc", self.nbytes)
+        cuda.freed_with(self, "cuMemFree", handle)
+        self.ptr = int(handle)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """`stream` is None: whoever gets this object gets it after its stream was waited for."""
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.ptr, False),
+            "strides": None,
+            "stream": None,
+        }
+
+
+def pinned_array(cuda: Cuda, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Host memory that the GPU copies from and to by itself, beside other work."""
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    address = int(cuda.call("cuMemHostAlloc", nbytes, 0))
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    cuda.freed_with(memory, "cuMemFreeHost", address)
+    return np.ctypeslib.as_array(memory).view(dtype).reshape(shape)
+
+
+@dataclass(frozen=True)
+class DeviceFrame:
+    """A frame that somebody else has on the GPU."""
+
+    ptr: int
+    stream: int
+    """The stream that writes it: what is in it by now is waited for."""
+
+    @classmethod
+    def of(cls, frame: Any, shape: tuple[int, ...]) -> "DeviceFrame":
+        """Read `__cuda_array_interface__`, which must tell of contiguous uint8 of this shape."""
+        facts = frame.__cuda_array_interface__
+        if facts["typestr"] != "|u1" or tuple(facts["shape"]) != shape:
+            raise MrcfaError(
+                f"a frame on the GPU is uint8 of shape {shape}, not {facts['typestr']} of "
+                f"{tuple(facts['shape'])}; export with --frame to fix another size"
+            )
+        _, width, colours = shape
+        if tuple(facts.get("strides") or ()) not in ((), (width * colours, colours, 1)):
+            raise MrcfaError("a frame on the GPU must be contiguous; copy it first")
+        return cls(facts["data"][0], _writing_stream(frame, facts))
+
+
+def _writing_stream(frame: Any, facts: dict[str, Any]) -> int:
+    """The stream to wait for; docs/gpu.md has the table.
+
+    Version 3 names it. None there says that nothing is under way, but a copy from ordinary host
+    memory returns before it is done, so the default stream is waited for all the same. Version 2
+    names none. PyTorch still speaks it, whatever stream it works on, so we ask PyTorch.
+    """
+    if facts.get("version", 0) >= 3:
+        stream = facts.get("stream")
+        if stream == 0:
+            raise MrcfaError(
+                "a frame on the GPU has stream 0, which __cuda_array_interface__ forbids as "
+                "ambiguous; it is 1 for the default stream and 2 for the thread's own"
+            )
+        return _DEFAULT_STREAM if stream is None else int(stream)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(frame, torch.Tensor):
+        return int(torch.cuda.current_stream(frame.device).cuda_stream) or _DEFAULT_STREAM
+    return _DEFAULT_STREAM
+
+
+class CudaStream:
+    """A queue of work on the GPU."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+        self._handle = cuda.call("cuStreamCreate", _NON_BLOCKING)
+        cuda.freed_with(self, "cuStreamDestroy", self._handle)
+        self.address = int(self._handle)
+
+    def upload(self, target: DeviceArray, source: NDArray[Any]) -> None:
+        self._call("cuMemcpyHtoDAsync", target.ptr, source.ctypes.data, target.nbytes)
+
+    def download(self, target: NDArray[Any], source: DeviceArray) -> None:
+        self._call("cuMemcpyDtoHAsync", target.ctypes.data, source.ptr, source.nbytes)
+
+    def copy(self, target: DeviceArray, source: DeviceFrame) -> None:
+        self._wait_for(source.stream)
+        self._call("cuMemcpyDtoDAsync", target.ptr, source.ptr, target.nbytes)
+
+    def zero(self, target: DeviceArray) -> None:
+        self._call("cuMemsetD8Async", target.ptr, 0, target.nbytes)
+
+    def synchronize(self) -> None:
+        self._call("cuStreamSynchronize")
+
+    def mark(self) -> "CudaEvent":
+        """A point in this stream, to tell later how long what lies between two of them took."""
+        event = CudaEvent(self._cuda)
+        self._cuda.call("cuEventRecord", event.handle, self._handle)
+        return event
+
+    def capture(self, work: Callable[[], None]) -> "CudaGraph":
+        """What `work` queues, recorded instead of run; if that fails, nothing is queued.
+
+        Other threads may go on allocating meanwhile.
+        """
+        modes = self._cuda.kind("CUstreamCaptureMode")
+        self._call_with("cuStreamBeginCapture", modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        try:
+            work()
+        except BaseException:
+            with suppress(CudaError):
+                self._cuda.call("cuGraphDestroy", self._call("cuStreamEndCapture"))
+            raise
+        return CudaGraph(self._cuda, self._call("cuStreamEndCapture"))
+
+    def launch(self, graph: "CudaGraph") -> None:
+        self._cuda.call("cuGraphLaunch", graph.handle, self._handle)
+
+    def _wait_for(self, stream: int) -> None:
+        event = CudaEvent(self._cuda, _WITHOUT_TIMING)
+        other = self._cuda.kind("CUstream")(stream)
+        self._cuda.call("cuEventRecord", event.handle, other)
+        self._call_with("cuStreamWaitEvent", event.handle, 0)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Functions whose last argument is the stream."""
+        return self._cuda.call(name, *arguments, self._handle)
+
+    def _call_with(self, name: str, *arguments: Any) -> Any:
+        """Functions whose first argument is the stream."""
+        return self._cuda.call(name, self._handle, *arguments)
+
+
+class CudaEvent:
+    def __init__(self, cuda: Cuda, flags: int = 0) -> None:
+        self._cuda = cuda
+        self.handle = cuda.call("cuEventCreate", flags)
+        cuda.freed_with(self, "cuEventDestroy", self.handle)
+
+    def seconds_since(self, earlier: "CudaEvent") -> float:
+        """Once both were waited for."""
+        milliseconds: float = self._cuda.call("cuEventElapsedTime", earlier.handle, self.handle)
+        return milliseconds / 1000
+
+
+class CudaGraph:
+    """Recorded work, with the addresses it had when it was recorded."""
+
+    def __init__(self, cuda: Cuda, recorded: Any) -> None:
+        try:
+            self.handle = cuda.call("cuGraphInstantiate", recorded, 0)
+        finally:
+            cuda.call("cuGraphDestroy", recorded)
+        cuda.freed_with(self, "cuGraphExecDestroy", self.handle)
