@@ -139,8 +139,6 @@ def _best(bundle: Bundle, options: Options) -> Backend:
         try:
             backend = _opened(record, bundle, "", options, options.given & CHANGES_ANSWERS)
         except (MissingExtra, Unfit) as error:
-            if options.strict:
-                raise MrcfaError(f"{record.name} cannot run {bundle.path} here: {error}") from None
             reasons.append(str(error))
             continue
         _explain(backend, bundle, reasons, options.strict)

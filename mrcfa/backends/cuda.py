@@ -1,202 +1,193 @@
-"""A CUDA context, made current where it is needed, and what is made in it given back in it.
+"""Memory, streams, events and graphs on a GPU, as objects that free themselves."""
 
-It is the driver's API and not the runtime's: that one knows contexts, so we stay in the one that
-pycuda or the host program made, and it depends on the driver alone, so one cuda-python serves every
-CUDA version from 12 on.
-"""
-
-import atexit
 import ctypes
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
-from itertools import count
-from typing import Any, Generic, TypeVar
+import math
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
-from mrcfa.bundle import Unfit
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.backends.cuda_context import Cuda, CudaError
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import load
-from mrcfa.machine import Gpu
 
-_Thing = TypeVar("_Thing")
-_CONTEXT_GONE = ("INVALID_CONTEXT", "CONTEXT_IS_DESTROYED", "DEINITIALIZED")
-_GPU_GOES_ON = ("OUT_OF_MEMORY", "INVALID_VALUE", "INVALID_HANDLE", "NOT_FOUND")
+__all__ = [
+    "Cuda",
+    "CudaError",
+    "CudaEvent",
+    "CudaGraph",
+    "CudaStream",
+    "DeviceArray",
+    "DeviceFrame",
+    "pinned_array",
+]
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
+_DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
+_WITHOUT_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
-class CudaError(MrcfaError):
-    """A CUDA call failed; `code` is the driver's name for why, such as `OUT_OF_MEMORY`."""
+class DeviceArray:
+    """Device memory of one tensor; torch, CuPy, numba and pycuda read it without a copy."""
 
-    def __init__(self, sentence: str, code: str = "") -> None:
-        super().__init__(sentence)
-        self.code = code
+    def __init__(self, cuda: Cuda, shape: tuple[int, ...], dtype: str) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.nbytes = math.prod(shape) * self.dtype.itemsize
+        handle = cuda.call("cuMemAlloc", self.nbytes)
+        cuda.freed_with(self, "cuMemFree", handle)
+        self.ptr = int(handle)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """`stream` is None: whoever gets this object gets it after its stream was waited for."""
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.ptr, False),
+            "strides": None,
+            "stream": None,
+        }
 
 
-class Cuda:
-    """The context of one GPU.
+def pinned_array(cuda: Cuda, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Host memory that the GPU copies from and to by itself, beside other work."""
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    address = int(cuda.call("cuMemHostAlloc", nbytes, 0))
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    cuda.freed_with(memory, "cuMemFreeHost", address)
+    return np.ctypeslib.as_array(memory).view(dtype).reshape(shape)
 
-    It is the one that is current where this is made, if that is on the device asked for, and else
-    the device's primary context, which PyTorch and TensorRT use too. `with cuda.current():` makes
-    it current for the block, in whichever thread that runs.
 
-    What is made in the context is given back in it: when its owner goes, in whichever thread that
-    happens, or else at the interpreter's exit. Handlers of `atexit` run last in, first out, so ours
-    comes before that of pycuda.autoinit, which ends the context that was current here.
-    """
+@dataclass(frozen=True)
+class DeviceFrame:
+    """A frame that somebody else has on the GPU."""
 
-    def __init__(self, device: int | None = None) -> None:
-        self._driver = load("cuda.bindings.driver")
-        try:
-            self.call("cuInit", 0)
-        except CudaError as error:
-            raise Unfit(f"no GPU can be used here: {error}") from None
-        self._context = self._chosen(device)
-        with self.current():
-            self._device = self.call("cuCtxGetDevice")
-        self.lost = False
-        """Whether the GPU or the context went away."""
-        self._numbers = count()
-        self._unreleased: dict[int, Callable[[], object]] = {}
-        atexit.register(_release_all, self._unreleased)
+    ptr: int
+    stream: int
+    """The stream that writes it: what is in it by now is waited for."""
 
-    def _chosen(self, device: int | None) -> Any:
-        here = self.call("cuCtxGetCurrent")
-        if int(here) and device in (None, int(self.call("cuCtxGetDevice"))):
-            return here
-        try:
-            handle = self.call("cuDeviceGet", device or 0)
-        except CudaError:
-            raise no_gpu(device or 0) from None
-        return self.call("cuDevicePrimaryCtxRetain", handle)
-
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        self.call("cuCtxPushCurrent", self._context)
-        try:
-            yield
-        except BaseException:
-            with suppress(CudaError):  # the first error says more
-                self.call("cuCtxPopCurrent")
-            raise
-        self.call("cuCtxPopCurrent")
-
-    @contextmanager
-    def losses_told(self) -> Iterator[None]:
-        """A GPU or a context that goes away in the middle of the work is a sentence of its own."""
-        try:
-            yield
-        except CudaError as error:
-            if error.code in _GPU_GOES_ON:
-                raise
-            self.lost = True
-            if error.code in _CONTEXT_GONE:
-                raise MrcfaError(
-                    f"the CUDA context that this stream was opened in is gone ({error}); close "
-                    "streams before their context, as `with Stream(...)` does"
-                ) from None
+    @classmethod
+    def of(cls, frame: Any, shape: tuple[int, ...]) -> "DeviceFrame":
+        """Read `__cuda_array_interface__`, which must tell of contiguous uint8 of this shape."""
+        facts = frame.__cuda_array_interface__
+        if facts["typestr"] != "|u1" or tuple(facts["shape"]) != shape:
             raise MrcfaError(
-                f"the GPU stopped working ({error}), and what ran on it is lost; look for the "
-                "reason in the system's log (dmesg), then start the program anew"
-            ) from None
-
-    @property
-    def gpu(self) -> Gpu:
-        kinds = self._driver.CUdevice_attribute
-        major, minor = (
-            self.call("cuDeviceGetAttribute", kind, self._device)
-            for kind in (
-                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                f"a frame on the GPU is uint8 of shape {shape}, not {facts['typestr']} of "
+                f"{tuple(facts['shape'])}; export with --frame to fix another size"
             )
-        )
-        name: bytes = self.call("cuDeviceGetName", 256, self._device)
-        return Gpu(name.partition(b"\0")[0].decode(), 10 * major + minor)
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """The newest CUDA that the driver knows, such as (13, 0)."""
-        number: int = self.call("cuDriverGetVersion")
-        return number // 1000, number % 1000 // 10
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """One function of the driver: its result, or an error that names it."""
-        try:
-            code, *results = getattr(self._driver, name)(*arguments)
-        except RuntimeError as error:  # cuda-python's, where the driver lacks the function
-            raise CudaError(f"CUDA's {name} cannot be called: {error}") from None
-        if code != self._driver.CUresult.CUDA_SUCCESS:
-            raise CudaError(
-                f"CUDA's {name} failed: {code.name}", code.name.removeprefix("CUDA_ERROR_")
-            )
-        return results[0] if results else None
-
-    def kind(self, name: str) -> Any:
-        """One of the driver's enums or types of handles."""
-        return getattr(self._driver, name)
-
-    def freed_with(self, owner: object, function: str, handle: Any) -> None:
-        """Give the handle back when its owner goes."""
-        self.released_with(owner, partial(self.call, function, handle))
-
-    def released_with(
-        self,
-        owner: object,
-        release: Callable[[], object],
-        abandon: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Call `release` when the owner goes, or `abandon` if the context went before it."""
-        number = next(self._numbers)
-        finalizer = weakref.finalize(owner, self._release, number, release, abandon)
-        finalizer.atexit = False  # those run in an order of their own: see `_release_all`
-        self._unreleased[number] = finalizer
-
-    def _release(
-        self, number: int, release: Callable[[], object], abandon: Callable[[], object]
-    ) -> None:
-        self._unreleased.pop(number, None)
-        try:
-            with self.current(), suppress(CudaError):  # after an error of the GPU all calls fail
-                release()
-        except CudaError:
-            abandon()
+        _, width, colours = shape
+        if tuple(facts.get("strides") or ()) not in ((), (width * colours, colours, 1)):
+            raise MrcfaError("a frame on the GPU must be contiguous; copy it first")
+        return cls(facts["data"][0], _writing_stream(frame, facts))
 
 
-def _release_all(unreleased: dict[int, Callable[[], object]]) -> None:
-    """What is left at the interpreter's exit, the newest first: contexts before engines."""
-    for number in sorted(unreleased, reverse=True):
-        with suppress(KeyError):
-            unreleased[number]()
+def _writing_stream(frame: Any, facts: dict[str, Any]) -> int:
+    """The stream to wait for; docs/gpu.md has the table.
 
-
-class Held(Generic[_Thing]):
-    """A TensorRT object, destroyed with its CUDA context current, whoever drops it last and where.
-
-    TensorRT crashes otherwise. `needs` stays until then: an engine outlives its contexts. Where the
-    CUDA context is gone already, the object is never destroyed, for the same reason.
-
-    Functions that may raise take the object from here and keep no name for it: a traceback would
-    hold it beyond this.
+    Version 3 names it. None there says that nothing is under way, but a copy from ordinary host
+    memory returns before it is done, so the default stream is waited for all the same. Version 2
+    names none. PyTorch still speaks it, whatever stream it works on, so we ask PyTorch.
     """
-
-    def __init__(self, cuda: Cuda, thing: _Thing, *needs: object) -> None:
-        self._box = [thing]
-        cuda.released_with(
-            self, partial(_destroy, self._box, needs), partial(_leak, self._box, needs)
-        )
-
-    @property
-    def thing(self) -> _Thing:
-        return self._box[0]
-
-
-def _destroy(box: list[Any], needs: object) -> None:
-    box.clear()
+    if facts.get("version", 0) >= 3:
+        stream = facts.get("stream")
+        if stream == 0:
+            raise MrcfaError(
+                "a frame on the GPU has stream 0, which __cuda_array_interface__ forbids as "
+                "ambiguous; it is 1 for the default stream and 2 for the thread's own"
+            )
+        return _DEFAULT_STREAM if stream is None else int(stream)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(frame, torch.Tensor):
+        return int(torch.cuda.current_stream(frame.device).cuda_stream) or _DEFAULT_STREAM
+    return _DEFAULT_STREAM
 
 
-def _leak(box: list[Any], needs: object) -> None:
-    for each in (box, needs):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+class CudaStream:
+    """A queue of work on the GPU."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+        self._handle = cuda.call("cuStreamCreate", _NON_BLOCKING)
+        cuda.freed_with(self, "cuStreamDestroy", self._handle)
+        self.address = int(self._handle)
+
+    def upload(self, target: DeviceArray, source: NDArray[Any]) -> None:
+        self._call("cuMemcpyHtoDAsync", target.ptr, source.ctypes.data, target.nbytes)
+
+    def download(self, target: NDArray[Any], source: DeviceArray) -> None:
+        self._call("cuMemcpyDtoHAsync", target.ctypes.data, source.ptr, source.nbytes)
+
+    def copy(self, target: DeviceArray, source: DeviceFrame) -> None:
+        self._wait_for(source.stream)
+        self._call("cuMemcpyDtoDAsync", target.ptr, source.ptr, target.nbytes)
+
+    def zero(self, target: DeviceArray) -> None:
+        self._call("cuMemsetD8Async", target.ptr, 0, target.nbytes)
+
+    def synchronize(self) -> None:
+        self._call("cuStreamSynchronize")
+
+    def mark(self) -> "CudaEvent":
+        """A point in this stream, to tell later how long what lies between two of them took."""
+        event = CudaEvent(self._cuda)
+        self._cuda.call("cuEventRecord", event.handle, self._handle)
+        return event
+
+    def capture(self, work: Callable[[], None]) -> "CudaGraph":
+        """What `work` queues, recorded instead of run; if that fails, nothing is queued.
+
+        Other threads may go on allocating meanwhile.
+        """
+        modes = self._cuda.kind("CUstreamCaptureMode")
+        self._call_with("cuStreamBeginCapture", modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        try:
+            work()
+        except BaseException:
+            with suppress(CudaError):
+                self._cuda.call("cuGraphDestroy", self._call("cuStreamEndCapture"))
+            raise
+        return CudaGraph(self._cuda, self._call("cuStreamEndCapture"))
+
+    def launch(self, graph: "CudaGraph") -> None:
+        self._cuda.call("cuGraphLaunch", graph.handle, self._handle)
+
+    def _wait_for(self, stream: int) -> None:
+        event = CudaEvent(self._cuda, _WITHOUT_TIMING)
+        other = self._cuda.kind("CUstream")(stream)
+        self._cuda.call("cuEventRecord", event.handle, other)
+        self._call_with("cuStreamWaitEvent", event.handle, 0)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Functions whose last argument is the stream."""
+        return self._cuda.call(name, *arguments, self._handle)
+
+    def _call_with(self, name: str, *arguments: Any) -> Any:
+        """Functions whose first argument is the stream."""
+        return self._cuda.call(name, self._handle, *arguments)
 
 
-def no_gpu(device: int) -> MrcfaError:
-    return MrcfaError(f"there is no GPU {device}; mrcfa doctor lists those here")
+class CudaEvent:
+    def __init__(self, cuda: Cuda, flags: int = 0) -> None:
+        self._cuda = cuda
+        self.handle = cuda.call("cuEventCreate", flags)
+        cuda.freed_with(self, "cuEventDestroy", self.handle)
+
+    def seconds_since(self, earlier: "CudaEvent") -> float:
+        """Once both were waited for."""
+        milliseconds: float = self._cuda.call("cuEventElapsedTime", earlier.handle, self.handle)
+        return milliseconds / 1000
+
+
+class CudaGraph:
+    """Recorded work, with the addresses it had when it was recorded."""
+
+    def __init__(self, cuda: Cuda, recorded: Any) -> None:
+        try:
+            self.handle = cuda.call("cuGraphInstantiate", recorded, 0)
+        finally:
+            cuda.call("cuGraphDestroy", recorded)
+        cuda.freed_with(self, "cuGraphExecDestroy", self.handle)

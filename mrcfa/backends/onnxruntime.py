@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mrcfa import machine
 from mrcfa.backends import Arrays, Image, Options, TwoGraphs
-from mrcfa.backends.cuda import no_gpu
+from mrcfa.backends.cuda_context import no_gpu
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import install_command
@@ -47,8 +47,10 @@ class OnnxRuntimeBackend(TwoGraphs):
         try:
             self._open(bundle, provider, options)
         except Unfit as error:
-            if which or options.strict or provider == "cpu":
+            if which or provider == "cpu":
                 raise
+            if options.strict:
+                raise MrcfaError(str(error)) from None
             tell(f"{error}; ONNX Runtime goes on with the CPU")
             self._open(bundle, "cpu", options)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mrcfa.backends.cuda import Cuda, Held
-from mrcfa.backends.device import CudaStream, DeviceArray
+from mrcfa.backends.cuda import CudaStream, DeviceArray
+from mrcfa.backends.cuda_context import Cuda, Held
 from mrcfa.backends.runtime_cache import RuntimeCache
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import MrcfaError, member, named

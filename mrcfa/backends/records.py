@@ -41,7 +41,7 @@ class Options:
     """libmrcfa_plugin.so; None takes the environment's MRCFA_PLUGIN_LIBRARY."""
     cold_start: ColdStart = ColdStart.STREAM
     strict: bool = False
-    """Raise where something else would run than the best that the bundle has."""
+    """Raise where a GPU would stay idle, instead of saying so and going on."""
 
     def __post_init__(self) -> None:
         if self.threads < 0:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mrcfa.backends.cuda import Cuda, Held
+from mrcfa.backends.cuda_context import Cuda, Held
 from mrcfa.errors import MrcfaError
 from mrcfa.files import cache_folder, fingerprint, write_whole
 from mrcfa.flavours import complaint, heard

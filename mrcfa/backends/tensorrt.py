@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from mrcfa.backends import Arrays, Backend, Image, Options
-from mrcfa.backends.cuda import Cuda
-from mrcfa.backends.device import CudaGraph, CudaStream, DeviceArray, DeviceFrame, pinned_array
+from mrcfa.backends.cuda import CudaGraph, CudaStream, DeviceArray, DeviceFrame, pinned_array
+from mrcfa.backends.cuda_context import Cuda
 from mrcfa.backends.plans import Context, Plans, Tensors, candidates
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import MrcfaError
@@ -131,7 +131,8 @@ class TensorRTBackend(Backend):
 
     def _name_itself(self) -> None:
         """That CUDA graphs cannot be recorded turns out when a stream is under way."""
-        self.name = f"tensorrt ({self._title}{'' if self._graphs.wanted else ', no CUDA graphs'})"
+        without = ", without CUDA graphs" if self._graphs.failed else ""
+        self.name = f"tensorrt ({self._title}{without})"
 
     def _lane(self) -> "Lane":
         with suppress(IndexError):
@@ -163,11 +164,11 @@ class _GraphUse:
     """Whether the kernels of a backend are launched as CUDA graphs, which may not be possible."""
 
     def __init__(self, wanted: bool) -> None:
-        self.wanted = wanted
+        self.wanted, self.failed = wanted, False
 
     def give_up(self, reason: object) -> None:
         if self.wanted:
-            self.wanted = False
+            self.wanted, self.failed = False, True
             tell(f"CUDA graphs cannot be recorded: {reason}; kernels are launched one by one")
 
 

@@ -3,7 +3,7 @@
 Device memory is host memory whose addresses are checked, a context must be current where one has to
 be and takes all that was made in it with it when it goes, and work waits in its stream until
 somebody waits for that stream. So a wrong or freed address, memories that do not swap, a graph
-replayed for the other parity and a frame or a result read too early all raise or change the numbers.
+replayed for the other parity and a frame or a result read too early raise or change the numbers.
 """
 
 import ctypes
