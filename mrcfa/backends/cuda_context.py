@@ -16,12 +16,31 @@ from typing import Any, Generic, TypeVar
 
 from mrcfa.bundle import Unfit
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import load
+from mrcfa.extras import MissingExtra, load
 from mrcfa.machine import Gpu
 
 _Thing = TypeVar("_Thing")
 _CONTEXT_GONE = ("INVALID_CONTEXT", "CONTEXT_IS_DESTROYED", "DEINITIALIZED")
-_GPU_GOES_ON = ("OUT_OF_MEMORY", "INVALID_VALUE", "INVALID_HANDLE", "NOT_FOUND")
+_GPU_GONE = (
+    "ASSERT",
+    "DEVICE_UNAVAILABLE",
+    "ECC_UNCORRECTABLE",
+    "EXTERNAL_DEVICE",
+    "HARDWARE_STACK_ERROR",
+    "ILLEGAL_ADDRESS",
+    "ILLEGAL_INSTRUCTION",
+    "INVALID_ADDRESS_SPACE",
+    "INVALID_DEVICE",
+    "INVALID_PC",
+    "LAUNCH_FAILED",
+    "LAUNCH_TIMEOUT",
+    "MISALIGNED_ADDRESS",
+    "NO_DEVICE",
+    "NVLINK_UNCORRECTABLE",
+    "SYSTEM_NOT_READY",
+    "UNKNOWN",
+)
+"""After these all further calls of the process fail."""
 
 
 class CudaError(MrcfaError):
@@ -45,7 +64,12 @@ class Cuda:
     """
 
     def __init__(self, device: int | None = None) -> None:
-        self._driver = load("cuda.bindings.driver")
+        try:
+            self._driver = load("cuda.bindings.driver")
+        except MissingExtra:
+            raise
+        except ImportError as error:
+            raise Unfit(f"cuda-python is installed but does not load: {error}") from None
         try:
             self.call("cuInit", 0)
         except CudaError as error:
@@ -86,7 +110,7 @@ class Cuda:
         try:
             yield
         except CudaError as error:
-            if error.code in _GPU_GOES_ON:
+            if error.code not in (*_CONTEXT_GONE, *_GPU_GONE):
                 raise
             self.lost = True
             if error.code in _CONTEXT_GONE:

@@ -31,6 +31,13 @@ def no_cuda_python(driver, monkeypatch):
     monkeypatch.setattr("mrcfa.backends.cuda_context.load", load)
 
 
+def broken_cuda_python(driver, monkeypatch):
+    def load(name):
+        raise ImportError("undefined symbol")
+
+    monkeypatch.setattr("mrcfa.backends.cuda_context.load", load)
+
+
 def other_gpu(driver, monkeypatch):
     driver.sm = 89
 
@@ -52,6 +59,7 @@ SKIPPED = [
         "the driver, or install tensorrt-rtx-cu12 instead",
     ),
     (no_cuda_python, "cuda is not installed; install it with"),
+    (broken_cuda_python, "cuda-python is installed but does not load: undefined symbol"),
     (other_gpu, r"was built for sm_75 and Quadro RTX 6000 is sm_89; .* --sm 89"),
     (
         null_runtime,
