@@ -109,7 +109,10 @@ class OnnxRuntimeBackend(TwoGraphs):
             binding.bind_ortvalue_input(name, value)
         for name in outputs:
             binding.bind_output(name, *self._place)
-        session.run_with_iobinding(binding)
+        try:
+            session.run_with_iobinding(binding)
+        except Exception as error:  # of unrelated types; a GPU that went away, for one
+            raise MrcfaError(f"ONNX Runtime stopped in mid-stream: {error}") from None
         return dict(zip(outputs, binding.get_outputs(), strict=True))
 
     def _placed(self, array: NDArray[Any]) -> Any:
@@ -138,16 +141,18 @@ def open_session(
     options = _options(threads)
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     options.log_severity_level = 4  # that it refuses is no error yet
+    session = None
     with suppress(MrcfaError):
-        return _session(path, options, providers)
+        session = _session(path, options, providers)
+    if session is not None:
+        return _checked(session, provider, complaints)
     options = _options(threads)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     try:
         session = _session(path, options, providers)
     except MrcfaError as error:
         raise _useless(provider, str(error)) from None
-    if session.get_providers()[0] != PROVIDERS[provider]:
-        raise _useless(provider, complaints)
+    _checked(session, provider, complaints)
     told = f"not the GPU but the CPU runs {_nodes_on_cpu(session)} of {path.name}"
     if strict:
         raise Unfit(told)
@@ -190,6 +195,13 @@ def _find_cuda(provider: str, device: int) -> str:
         with redirect_stdout(said):
             ort.preload_dlls()
     return said.getvalue().partition("\n")[0]
+
+
+def _checked(session: Any, provider: str, complaints: str) -> Any:
+    """The session, if its first provider is the one asked for and not what stands behind it."""
+    if session.get_providers()[0] != PROVIDERS[provider]:
+        raise _useless(provider, complaints)
+    return session
 
 
 def _useless(provider: str, why: str) -> Unfit:

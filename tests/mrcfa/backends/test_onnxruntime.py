@@ -1,5 +1,7 @@
 """ONNX Runtime on CUDA, without a GPU: real sessions on the CPU that stand in for the device."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -145,6 +147,29 @@ def test_tensorrts_provider_has_cuda_behind_it(sessions, bundle, monkeypatch):
     (first, _), (second, options) = sessions[0][0]
     assert (first, second) == ("AzureExecutionProvider", "CUDAExecutionProvider")
     assert options["use_tf32"] == "0"
+
+
+def test_cuda_behind_tensorrts_provider_does_not_pass_for_it(bundle, monkeypatch):
+    ort = mrcfa.backends.onnxruntime.ort
+    names = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(ort, "get_available_providers", lambda: names)
+    only_cuda = SimpleNamespace(get_providers=lambda: names[1:])
+    monkeypatch.setattr(ort, "InferenceSession", lambda *_, **__: only_cuda)
+    with pytest.raises(Unfit, match="cannot use its TensorrtExecutionProvider here"):
+        open_session(Bundle.open(bundle("b0")).file("encoder.fp16.onnx"), "tensorrt", 1)
+
+
+def test_a_gpu_that_goes_away_in_mid_stream_is_one_sentence(bundle, clip, places, monkeypatch):
+    backend = OnnxRuntimeBackend(Bundle.open(bundle("b0")), "cuda", Options(threads=1))
+    state, frame = backend.start(), clip(1, 96, 160)[0]
+    backend.step(frame, state)
+
+    def run_with_iobinding(binding):
+        raise RuntimeError("CUDA failure 719: unspecified launch failure")
+
+    monkeypatch.setattr(backend._decoder, "run_with_iobinding", run_with_iobinding, raising=False)
+    with pytest.raises(MrcfaError, match="stopped in mid-stream: CUDA failure 719"):
+        backend.step(frame, state)
 
 
 def test_a_gpu_that_is_not_there_is_told(sessions, bundle):
