@@ -213,7 +213,10 @@ class _Compiler:
         trt, options = self._trt, self._options
         config = self._builder.create_builder_config()
         config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+        config.clear_flag(trt.BuilderFlag.TF32)  # it rounds FP32 products to ten bits
         if self._target.flavour is Flavour.RTX:
+            if hasattr(trt.BuilderFlag, "REQUIRE_USER_ALLOCATION"):  # or no graph can be recorded
+                config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
             config.num_compute_capabilities = len(self._target.sms)
             for index, sm in enumerate(self._target.sms):
                 config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{sm}"), index)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cache
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +34,7 @@ PLUGIN_VARIABLE = "MRCFA_PLUGIN_LIBRARY"
 ERROR = 1
 """TensorRT's severities: 0 internal error, 1 error, 2 warning, 3 information, 4 verbose."""
 WARNING = 2
+_CUDA_MAJORS = range(11, 20)
 
 
 class Flavour(str, Enum):
@@ -46,6 +48,15 @@ class Flavour(str, Enum):
     @property
     def module(self) -> str:
         return "tensorrt" if self is Flavour.TENSORRT else "tensorrt_rtx"
+
+    @property
+    def wheel_cuda(self) -> int | None:
+        """The CUDA that its pip wheel is for; None for a TensorRT that came some other way."""
+        for major in _CUDA_MAJORS:
+            with suppress(metadata.PackageNotFoundError):
+                metadata.version(f"{self.module}_cu{major}")
+                return major
+        return None
 
     def load(self) -> ModuleType:
         """The Python module; an error names the install command."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.backends import Arrays, Image, OnDevice, open_backend
+from mrcfa.backends import Arrays, Backend, Image, OnDevice, open_backend
 from mrcfa.backends.records import ColdStart, Options
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError, member
@@ -20,9 +20,9 @@ class Stream:
 
     A stream belongs to one thread at a time; different streams may run in different threads.
 
-        stream = Stream("bundles/vspw-b1")
-        for frame in frames:            # uint8 (h, w, 3), RGB
-            mask = stream(frame)        # uint8 (h, w), class per pixel
+        with Stream("bundles/vspw-b1") as stream:
+            for frame in frames:        # uint8 (h, w, 3), RGB
+                mask = stream(frame)    # uint8 (h, w), class per pixel
 
     Frames of the bundle's own size (`size`, fixed by `mrcfa export --frame`) go through the graphs
     as they are. Frames of any other size are resized on the host and their masks scaled back to the
@@ -30,6 +30,10 @@ class Stream:
 
     With TensorRT a frame may also be an array on the GPU, and with `device_masks=True` the mask is
     one, until the stream's next frame overwrites it. `Options` describes the other options.
+
+    Where a GPU is there and `auto` takes something else than TensorRT, it says why on stderr; with
+    `strict=True` that is an error. A closed stream holds nothing on the GPU, and streams have to be
+    closed before the CUDA context that they were opened in goes, if that is not the primary one.
     """
 
     def __init__(
@@ -39,11 +43,12 @@ class Stream:
         *,
         precision: str | None = None,
         threads: int = 0,
-        device: int = 0,
+        device: int | None = None,
         cuda_graphs: bool = True,
         device_masks: bool = False,
         plugin_library: str | Path | None = None,
         cold_start: ColdStart | str = ColdStart.STREAM,
+        strict: bool = False,
     ) -> None:
         self._bundle = Bundle.open(bundle)
         options = Options(
@@ -54,8 +59,9 @@ class Stream:
             device_masks=device_masks,
             plugin_library=None if plugin_library is None else Path(plugin_library),
             cold_start=member(ColdStart, cold_start, "cold start"),
+            strict=strict,
         )
-        self._backend = open_backend(self._bundle, backend, options)
+        self._opened: Backend | None = open_backend(self._bundle, backend, options)
         self.size = self._bundle.manifest.frame
         self.classes = self._bundle.manifest.classes
         self.palette: NDArray[np.uint8] = np.array(self._bundle.manifest.palette, np.uint8)
@@ -92,10 +98,16 @@ class Stream:
         self._state = self._backend.start()
 
     def close(self) -> None:
-        """Let go of the state and of this stream's share of the backend."""
-        if hasattr(self, "_backend"):
+        """Let go of the state and of this stream's share of the backend, which frees a GPU."""
+        if self._opened is not None:
             self._give_back()
-            del self._backend
+            self._opened = None
+
+    @property
+    def _backend(self) -> Backend:
+        if self._opened is None:
+            raise MrcfaError("this stream is closed; open a new one")
+        return self._opened
 
     def _give_back(self) -> None:
         state, self._state = self._state, None

@@ -16,6 +16,7 @@ from mrcfa.backends.records import BACKENDS, CHANGES_ANSWERS, BackendRecord, Opt
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import MissingExtra, extras_named, load
+from mrcfa.notices import tell
 
 __all__ = [
     "BACKENDS",
@@ -47,6 +48,7 @@ class Backend(ABC):
     """What runs and where, such as `onnxruntime (CPU, fp32)`."""
     takes_device_frames = False
     """Whether an image may also be `OnDevice`."""
+    on_gpu = False
 
     @abstractmethod
     def start(self) -> Any:
@@ -60,6 +62,10 @@ class Backend(ABC):
         """uint8 (h, w, 3) -> `mask` (h, w) or `logits` (classes, H/4, W/4), and the next state."""
         outputs, state, _ = self.timed_step(image, state)
         return outputs, state
+
+    def usable(self) -> bool:
+        """Whether more streams may share it; not so after its GPU went away."""
+        return True
 
     def finish(self, state: Any) -> None:  # noqa: B027  # most backends keep nothing back
         """The state is not needed any more: what it holds may serve another stream."""
@@ -94,7 +100,7 @@ def open_backend(bundle: Bundle, name: str = "auto", options: Options | None = N
     key = (bundle.path.resolve(), bundle.manifest.to_json(), name, options)
     with _opening:
         backend = _open.get(key)
-        if backend is None:
+        if backend is None or not backend.usable():
             backend = _open[key] = _create(bundle, name, options)
         return backend
 
@@ -122,13 +128,32 @@ def _opened(
 
 
 def _best(bundle: Bundle, options: Options) -> Backend:
-    """The first backend that can do what is asked, and whose packages and hardware are there."""
-    reasons = []
+    """The first backend that can do what is asked, and whose packages and hardware are there.
+
+    That a GPU is there and stays idle is told, with the reasons, or with `strict` an error.
+    """
+    reasons: list[str] = []
     for record in BACKENDS.values():
         if not record.can_run(bundle):
             continue
         try:
-            return _opened(record, bundle, "", options, options.given & CHANGES_ANSWERS)
+            backend = _opened(record, bundle, "", options, options.given & CHANGES_ANSWERS)
         except (MissingExtra, Unfit) as error:
             reasons.append(str(error))
+            continue
+        _explain(backend, bundle, reasons, options.strict)
+        return backend
     raise MrcfaError(f"no backend can run {bundle.path} here: {'; '.join(reasons)}")
+
+
+def _explain(backend: Backend, bundle: Bundle, reasons: list[str], strict: bool) -> None:
+    """Why this backend runs, if a GPU could do better."""
+    from mrcfa import machine
+
+    if not reasons and not backend.on_gpu and not bundle.manifest.engines:
+        reasons = [f"{bundle.path} has no engine yet; build one with: mrcfa build {bundle.path}"]
+    if not reasons or not machine.gpus():
+        return
+    if strict:
+        raise MrcfaError(f"only {backend.name} can run {bundle.path} here: {'; '.join(reasons)}")
+    tell(f"{backend.name} runs instead of TensorRT: {'; '.join(reasons)}")

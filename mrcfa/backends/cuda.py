@@ -1,102 +1,33 @@
-"""The little of CUDA that running an engine takes, as objects that free themselves.
-
-It is the driver's API and not the runtime's: that one knows contexts, so we stay in the one that
-pycuda or the host program made, and it depends on the driver alone, so one cuda-python serves every
-CUDA version from 12 on.
-"""
+"""Memory, streams, events and graphs on a GPU, as objects that free themselves."""
 
 import ctypes
 import math
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.bundle import Unfit
+from mrcfa.backends.cuda_context import Cuda, CudaError
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import load
-from mrcfa.machine import Gpu
+
+__all__ = [
+    "Cuda",
+    "CudaError",
+    "CudaEvent",
+    "CudaGraph",
+    "CudaStream",
+    "DeviceArray",
+    "DeviceFrame",
+    "pinned_array",
+]
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
 _DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
-
-
-class CudaError(MrcfaError):
-    """A CUDA call failed."""
-
-
-class Cuda:
-    """The context that is current where this is made, or else the device's primary one.
-
-    `with cuda.current():` makes it current for the block, in whichever thread that runs.
-    """
-
-    def __init__(self, device: int = 0) -> None:
-        self._driver = load("cuda.bindings.driver")
-        try:
-            self.call("cuInit", 0)
-        except (CudaError, RuntimeError) as error:
-            raise Unfit(f"no GPU can be used here: {error}") from None
-        self._context = self.call("cuCtxGetCurrent")
-        if not int(self._context):
-            try:
-                handle = self.call("cuDeviceGet", device)
-            except CudaError:
-                raise MrcfaError(
-                    f"there is no GPU {device}; mrcfa doctor lists those here"
-                ) from None
-            self._context = self.call("cuDevicePrimaryCtxRetain", handle)
-        with self.current():
-            self._device = self.call("cuCtxGetDevice")
-
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        self.call("cuCtxPushCurrent", self._context)
-        try:
-            yield
-        finally:
-            self.call("cuCtxPopCurrent")
-
-    @property
-    def gpu(self) -> Gpu:
-        kinds = self._driver.CUdevice_attribute
-        major, minor = (
-            self.call("cuDeviceGetAttribute", kind, self._device)
-            for kind in (
-                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            )
-        )
-        name: bytes = self.call("cuDeviceGetName", 256, self._device)
-        return Gpu(name.partition(b"\0")[0].decode(), 10 * major + minor)
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """One function of the driver: its result, or an error that names it."""
-        code, *results = getattr(self._driver, name)(*arguments)
-        if code != self._driver.CUresult.CUDA_SUCCESS:
-            raise CudaError(f"CUDA's {name} failed: {code.name}")
-        return results[0] if results else None
-
-    def freed_with(self, owner: object, function: str, handle: Any) -> None:
-        """Give the handle back when its owner goes, or at the latest when the process does."""
-        weakref.finalize(owner, self._free, function, handle)
-
-    def _free(self, function: str, handle: Any) -> None:
-        """Fails only where the context went first, and took the handle with it."""
-        with suppress(CudaError), self.current():
-            self.call(function, handle)
-
-    @property
-    def capture_mode(self) -> Any:
-        """Other threads may go on allocating while this one captures."""
-        return self._driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-
-    def stream_of(self, handle: int) -> Any:
-        return self._driver.CUstream(handle)
+_WITHOUT_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
 class DeviceArray:
@@ -136,8 +67,8 @@ class DeviceFrame:
     """A frame that somebody else has on the GPU."""
 
     ptr: int
-    stream: int | None
-    """The stream that writes it; None if nothing needs to be waited for."""
+    stream: int
+    """The stream that writes it: what is in it by now is waited for."""
 
     @classmethod
     def of(cls, frame: Any, shape: tuple[int, ...]) -> "DeviceFrame":
@@ -151,8 +82,28 @@ class DeviceFrame:
         _, width, colours = shape
         if tuple(facts.get("strides") or ()) not in ((), (width * colours, colours, 1)):
             raise MrcfaError("a frame on the GPU must be contiguous; copy it first")
-        stream = facts.get("stream") if facts.get("version", 0) >= 3 else _DEFAULT_STREAM
-        return cls(facts["data"][0], stream)
+        return cls(facts["data"][0], _writing_stream(frame, facts))
+
+
+def _writing_stream(frame: Any, facts: dict[str, Any]) -> int:
+    """The stream to wait for; docs/gpu.md has the table.
+
+    Version 3 names it. None there says that nothing is under way, but a copy from ordinary host
+    memory returns before it is done, so the default stream is waited for all the same. Version 2
+    names none. PyTorch still speaks it, whatever stream it works on, so we ask PyTorch.
+    """
+    if facts.get("version", 0) >= 3:
+        stream = facts.get("stream")
+        if stream == 0:
+            raise MrcfaError(
+                "a frame on the GPU has stream 0, which __cuda_array_interface__ forbids as "
+                "ambiguous; it is 1 for the default stream and 2 for the thread's own"
+            )
+        return _DEFAULT_STREAM if stream is None else int(stream)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(frame, torch.Tensor):
+        return int(torch.cuda.current_stream(frame.device).cuda_stream) or _DEFAULT_STREAM
+    return _DEFAULT_STREAM
 
 
 class CudaStream:
@@ -171,8 +122,7 @@ class CudaStream:
         self._call("cuMemcpyDtoHAsync", target.ctypes.data, source.ptr, source.nbytes)
 
     def copy(self, target: DeviceArray, source: DeviceFrame) -> None:
-        if source.stream is not None:
-            self._wait_for(source.stream)
+        self._wait_for(source.stream)
         self._call("cuMemcpyDtoDAsync", target.ptr, source.ptr, target.nbytes)
 
     def zero(self, target: DeviceArray) -> None:
@@ -188,13 +138,17 @@ class CudaStream:
         return event
 
     def capture(self, work: Callable[[], None]) -> "CudaGraph":
-        """What `work` queues, recorded instead of run."""
-        self._call_with("cuStreamBeginCapture", self._cuda.capture_mode)
+        """What `work` queues, recorded instead of run; if that fails, nothing is queued.
+
+        Other threads may go on allocating meanwhile.
+        """
+        modes = self._cuda.kind("CUstreamCaptureMode")
+        self._call_with("cuStreamBeginCapture", modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         try:
             work()
         except BaseException:
             with suppress(CudaError):
-                self._call("cuStreamEndCapture")
+                self._cuda.call("cuGraphDestroy", self._call("cuStreamEndCapture"))
             raise
         return CudaGraph(self._cuda, self._call("cuStreamEndCapture"))
 
@@ -202,8 +156,9 @@ class CudaStream:
         self._cuda.call("cuGraphLaunch", graph.handle, self._handle)
 
     def _wait_for(self, stream: int) -> None:
-        event = CudaEvent(self._cuda)
-        self._cuda.call("cuEventRecord", event.handle, self._cuda.stream_of(stream))
+        event = CudaEvent(self._cuda, _WITHOUT_TIMING)
+        other = self._cuda.kind("CUstream")(stream)
+        self._cuda.call("cuEventRecord", event.handle, other)
         self._call_with("cuStreamWaitEvent", event.handle, 0)
 
     def _call(self, name: str, *arguments: Any) -> Any:
@@ -216,9 +171,9 @@ class CudaStream:
 
 
 class CudaEvent:
-    def __init__(self, cuda: Cuda) -> None:
+    def __init__(self, cuda: Cuda, flags: int = 0) -> None:
         self._cuda = cuda
-        self.handle = cuda.call("cuEventCreate", 0)
+        self.handle = cuda.call("cuEventCreate", flags)
         cuda.freed_with(self, "cuEventDestroy", self.handle)
 
     def seconds_since(self, earlier: "CudaEvent") -> float:
@@ -231,6 +186,8 @@ class CudaGraph:
     """Recorded work, with the addresses it had when it was recorded."""
 
     def __init__(self, cuda: Cuda, recorded: Any) -> None:
-        self.handle = cuda.call("cuGraphInstantiate", recorded, 0)
+        try:
+            self.handle = cuda.call("cuGraphInstantiate", recorded, 0)
+        finally:
+            cuda.call("cuGraphDestroy", recorded)
         cuda.freed_with(self, "cuGraphExecDestroy", self.handle)
-        cuda.call("cuGraphDestroy", recorded)

@@ -1,6 +1,8 @@
 """The bundle's ONNX graphs in ONNX Runtime: CPU, or CUDA and TensorRT where they really load."""
 
+import io
 from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -10,10 +12,14 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from mrcfa import machine
 from mrcfa.backends import Arrays, Image, Options, TwoGraphs
+from mrcfa.backends.cuda_context import no_gpu
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import MrcfaError, named
+from mrcfa.extras import install_command
 from mrcfa.manifest import STATE, Device
+from mrcfa.notices import tell
 
 ort.disable_telemetry_events()
 
@@ -28,7 +34,7 @@ PROVIDERS = {
 
 
 class OnnxRuntimeBackend(TwoGraphs):
-    """`which` is the execution provider; without one, CUDA if it loads, else the CPU.
+    """`which` is the execution provider; without one, CUDA if it loads, else the CPU, told so.
 
     TensorRT's provider compiles for minutes at its first start, so it runs only when asked for.
     Features and state stay where they are computed: only frames and answers pass the host.
@@ -37,12 +43,24 @@ class OnnxRuntimeBackend(TwoGraphs):
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
         if which and which not in PROVIDERS:
             raise MrcfaError(f"unknown provider {which!r}; choose one of {named(PROVIDERS)}")
-        provider = which or _loadable(bundle, options.precision)
-        self._on_cpu = provider == "cpu"
-        variant = bundle.variant(Device.CPU if self._on_cpu else Device.GPU, options.precision)
-        self._place = ("cpu", 0) if self._on_cpu else ("cuda", options.device)
+        provider = which or _preferred(bundle, options.precision)
+        try:
+            self._open(bundle, provider, options)
+        except Unfit as error:
+            if which or provider == "cpu":
+                raise
+            if options.strict:
+                raise MrcfaError(str(error)) from None
+            tell(f"{error}; ONNX Runtime goes on with the CPU")
+            self._open(bundle, "cpu", options)
+
+    def _open(self, bundle: Bundle, provider: str, options: Options) -> None:
+        self.on_gpu = provider != "cpu"
+        variant = bundle.variant(Device.GPU if self.on_gpu else Device.CPU, options.precision)
+        device = options.device or 0
+        self._place = ("cuda", device) if self.on_gpu else ("cpu", 0)
         self._encoder, self._decoder = (
-            open_session(bundle.file(graph.file), provider, options.threads, options.device)
+            open_session(bundle.file(graph.file), provider, options.threads, device, options.strict)
             for graph in variant.graphs.values()
         )
         self._state = [spec for spec in variant.decoder.inputs if spec.name in STATE]
@@ -62,7 +80,7 @@ class OnnxRuntimeBackend(TwoGraphs):
 
     def timed_step(self, image: Image, state: Values) -> tuple[Arrays, Values, dict[str, float]]:
         """On a GPU with the copies told apart; every call returns when the GPU is done."""
-        if self._on_cpu:
+        if not self.on_gpu:
             return super().timed_step(image, state)
         marks = [perf_counter()]
         placed = self._placed(image[None])
@@ -91,20 +109,58 @@ class OnnxRuntimeBackend(TwoGraphs):
             binding.bind_ortvalue_input(name, value)
         for name in outputs:
             binding.bind_output(name, *self._place)
-        session.run_with_iobinding(binding)
+        try:
+            session.run_with_iobinding(binding)
+        except Exception as error:  # of unrelated types; a GPU that went away, for one
+            raise MrcfaError(f"ONNX Runtime stopped in mid-stream: {error}") from None
         return dict(zip(outputs, binding.get_outputs(), strict=True))
 
     def _placed(self, array: NDArray[Any]) -> Any:
         return ort.OrtValue.ortvalue_from_numpy(array, *self._place)
 
 
-def _loadable(bundle: Bundle, precision: str | None) -> str:
+def _preferred(bundle: Bundle, precision: str | None) -> str:
     has_cuda = PROVIDERS["cuda"] in ort.get_available_providers()
     return "cuda" if has_cuda and bundle.find_variant(Device.GPU, precision) else "cpu"
 
 
-def open_session(path: Path, provider: str, threads: int, device: int = 0) -> Any:
-    """A session on the provider asked for; ONNX Runtime itself falls back silently."""
+def open_session(
+    path: Path, provider: str, threads: int, device: int = 0, strict: bool = False
+) -> Any:
+    """A session on the provider asked for, with every node; ONNX Runtime falls back silently.
+
+    Nodes that a GPU's provider leaves to the CPU are told, or with `strict` an error.
+    """
+    if provider == "cpu":
+        return _session(path, _options(threads), [(PROVIDERS["cpu"], {})])
+    complaints = _find_cuda(provider, device)
+    # TF32 would round the products of FP32 graphs to ten bits.
+    providers = [(PROVIDERS["cuda"], {"device_id": str(device), "use_tf32": "0"})]
+    if provider == "tensorrt":  # what TensorRT cannot parse is CUDA's
+        providers.insert(0, (PROVIDERS["tensorrt"], {"device_id": str(device)}))
+    options = _options(threads)
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    options.log_severity_level = 4  # that it refuses is no error yet
+    session = None
+    with suppress(MrcfaError):
+        session = _session(path, options, providers)
+    if session is not None:
+        return _checked(session, provider, complaints)
+    options = _options(threads)
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    try:
+        session = _session(path, options, providers)
+    except MrcfaError as error:
+        raise _useless(provider, str(error)) from None
+    _checked(session, provider, complaints)
+    told = f"not the GPU but the CPU runs {_nodes_on_cpu(session)} of {path.name}"
+    if strict:
+        raise Unfit(told)
+    tell(told)
+    return session
+
+
+def _options(threads: int) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
@@ -113,19 +169,55 @@ def open_session(path: Path, provider: str, threads: int, device: int = 0) -> An
     options.add_session_config_entry("session.dynamic_block_base", "4")
     # Threads that wait for more work after a run would take the cores from the next session's.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    wanted = PROVIDERS[provider]
+    return options
+
+
+def _session(path: Path, options: Any, providers: list[tuple[str, dict[str, str]]]) -> Any:
+    """Without ONNX Runtime's own second attempt on the CPU, at the start or in mid-stream."""
     try:
-        session = ort.InferenceSession(
-            str(path),
-            options,
-            providers=[wanted],
-            provider_options=[{} if provider == "cpu" else {"device_id": str(device)}],
-        )
+        return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime raises a family of unrelated types
         raise MrcfaError(f"ONNX Runtime cannot load {path}: {error}") from None
-    if session.get_providers()[0] != wanted:
-        raise Unfit(
-            f"ONNX Runtime cannot use its {wanted} here; choose onnxruntime:cpu, "
-            'or install: pip install "mrcfa[gpu]"'
-        )
+
+
+def _find_cuda(provider: str, device: int) -> str:
+    """See that provider and GPU are there; answers what ONNX Runtime misses of CUDA, if anything.
+
+    CUDA's libraries in pip's packages are on no path of the system; ONNX Runtime knows them.
+    """
+    if PROVIDERS[provider] not in ort.get_available_providers():
+        raise _useless(provider, "this build of ONNX Runtime has none")
+    cards = machine.gpus()
+    if cards and device >= len(cards):
+        raise no_gpu(device)
+    said = io.StringIO()
+    if hasattr(ort, "preload_dlls"):
+        with redirect_stdout(said):
+            ort.preload_dlls()
+    return said.getvalue().partition("\n")[0]
+
+
+def _checked(session: Any, provider: str, complaints: str) -> Any:
+    """The session, if its first provider is the one asked for and not what stands behind it."""
+    if session.get_providers()[0] != PROVIDERS[provider]:
+        raise _useless(provider, complaints)
     return session
+
+
+def _useless(provider: str, why: str) -> Unfit:
+    return Unfit(
+        f"ONNX Runtime cannot use its {PROVIDERS[provider]} here{f': {why}' if why else ''}; "
+        f"choose onnxruntime:cpu, or install: {install_command('gpu')}"
+    )
+
+
+def _nodes_on_cpu(session: Any) -> str:
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return "some nodes"
+    nodes = [
+        f"{node.name or 'a node'} ({node.op_type})"
+        for part in session.get_provider_graph_assignment_info()
+        if part.ep_name == PROVIDERS["cpu"]
+        for node in part.get_nodes()
+    ]
+    return f"{len(nodes)} nodes ({named(nodes)})"

@@ -31,8 +31,8 @@ class Options:
     """None takes fp32 on a CPU and fp16 on a GPU, where the bundle has it."""
     threads: int = 0
     """Of a CPU; 0 for all cores."""
-    device: int = 0
-    """Index of the GPU."""
+    device: int | None = None
+    """Index of the GPU; None takes that of the CUDA context that is current, or else the first."""
     cuda_graphs: bool = True
     """Launch each frame's kernels as CUDA graphs, which costs the CPU less."""
     device_masks: bool = False
@@ -40,11 +40,13 @@ class Options:
     plugin_library: Path | None = None
     """libmrcfa_plugin.so; None takes the environment's MRCFA_PLUGIN_LIBRARY."""
     cold_start: ColdStart = ColdStart.STREAM
+    strict: bool = False
+    """Raise where a GPU would stay idle, instead of saying so and going on."""
 
     def __post_init__(self) -> None:
         if self.threads < 0:
             raise MrcfaError(f"threads is {self.threads}; use 1 or more, or 0 for all cores")
-        if self.device < 0:
+        if self.device is not None and self.device < 0:
             raise MrcfaError(f"device is {self.device}; GPUs are counted from 0")
 
     @property
@@ -122,7 +124,9 @@ _RECORDS = (
         extra="rtx",
         packages={"cuda": ("cuda-python", "cuda-bindings")},
         enables="running TensorRT engines",
-        options=frozenset({"precision", "device", "cuda_graphs", "device_masks", "plugin_library"}),
+        options=frozenset(
+            {"precision", "device", "cuda_graphs", "device_masks", "plugin_library", "strict"}
+        ),
         can_run=lambda bundle: bool(bundle.manifest.engines),
         ways=_tensorrt_ways,
         choices=("tensorrt", "rtx"),
@@ -133,7 +137,7 @@ _RECORDS = (
         extra="cpu",
         packages={"onnxruntime": ("onnxruntime", "onnxruntime-gpu")},
         enables="running bundles with ONNX Runtime",
-        options=frozenset({"precision", "threads", "device"}),
+        options=frozenset({"precision", "threads", "device", "strict"}),
         can_run=lambda bundle: True,
         ways=_onnxruntime_ways,
         choices=("cpu", "cuda", "tensorrt"),
@@ -144,7 +148,7 @@ _RECORDS = (
         extra="export",
         packages={"torch": ("torch",), "safetensors": ("safetensors",)},
         enables="the reference model and mrcfa export",
-        options=frozenset({"threads", "cold_start"}),
+        options=frozenset({"threads", "cold_start", "strict"}),
         can_run=lambda bundle: True,
         ways=_eager_ways,
     ),

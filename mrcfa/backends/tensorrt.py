@@ -1,32 +1,31 @@
 """The bundle's engines in TensorRT or TensorRT-RTX, on a GPU they were built for."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from mrcfa.backends import Arrays, Backend, Image, Options
-from mrcfa.backends.cuda import Cuda, CudaGraph, CudaStream, DeviceArray, DeviceFrame, pinned_array
+from mrcfa.backends.cuda import CudaGraph, CudaStream, DeviceArray, DeviceFrame, pinned_array
+from mrcfa.backends.cuda_context import Cuda
+from mrcfa.backends.plans import Context, Plans, Tensors, candidates
 from mrcfa.bundle import Bundle, Unfit
-from mrcfa.errors import MrcfaError, member, named
-from mrcfa.flavours import Flavour, complaint, heard, load_plugin, logger
-from mrcfa.machine import Gpu
+from mrcfa.errors import MrcfaError
 from mrcfa.manifest import STATE, Engine, Output
-
-Tensors = Mapping[str, DeviceArray]
+from mrcfa.notices import tell
 
 
 class TensorRTBackend(Backend):
-    """One engine of the bundle; `which` is its name or flavour, else the newest that fits.
+    """One engine of the bundle; `which` is its name or flavour, else the best that fits.
 
     A frame is a uint8 array in host memory, or anything on the GPU with `__cuda_array_interface__`.
 
     A state is a lane on the GPU, advanced in place: what `step` returns is the state it was given,
-    and `finish` gives the lane to the next stream.
+    and `finish` gives the lane to the next stream. The first lane is made at once, so that a
+    backend that is open can run, and what TensorRT-RTX compiles for it is in the cache.
 
     Threads: any number may share the backend, each with a state of its own. A state has its own
     CUDA stream and buffers, so states in different threads run side by side, and one state belongs
@@ -36,6 +35,7 @@ class TensorRTBackend(Backend):
     """
 
     takes_device_frames = True
+    on_gpu = True
 
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
         self._answer = bundle.manifest.output.value
@@ -44,27 +44,43 @@ class TensorRTBackend(Backend):
                 f"{bundle.path} answers with logits, so it has no masks to leave on the GPU; "
                 "export it with --output mask"
             )
-        engines = _candidates(bundle, which, options.precision)
-        self._cuda = Cuda(options.device)
-        gpu = self._cuda.gpu
-        engine, trt = _fitting(engines, gpu, bundle.path)
-        with self._cuda.current():
-            self._plans = _Plans(bundle, engine, trt, gpu, options.plugin_library)
-        self._options = options
+        engines = candidates(bundle, which, options.precision)
+        self._cuda, self._options = Cuda(options.device), options
+        self._graphs = _GraphUse(options.cuda_graphs)
         self._idle: list[Lane] = []
-        self.name = f"tensorrt ({engine.name}, {gpu.name})"
+        self._ran = False
+        self._title, self._plans = self._opened(bundle, engines)
+        self._name_itself()
+
+    def _opened(self, bundle: Bundle, engines: list[Engine]) -> tuple[str, Plans]:
+        """The first engine that this machine can run, with a lane that proves it."""
+        reasons = []
+        for engine in engines:
+            try:
+                with self._cuda.current():
+                    plans = Plans(self._cuda, bundle, engine, self._options.plugin_library)
+                    self._idle.append(self._new_lane(plans))
+                    plans.save_cache()
+                return f"{engine.name}, {self._cuda.gpu.name}", plans
+            except Unfit as error:
+                reasons.append(str(error))
+        raise Unfit("; ".join(dict.fromkeys(reasons)))
 
     def start(self) -> "Lane":
-        with self._cuda.current():
+        with self._at_work():
             lane = self._lane()
             lane.reset()
             return lane
 
+    def usable(self) -> bool:
+        return not self._cuda.lost
+
     def finish(self, state: "Lane") -> None:
-        self._idle.append(state)
+        if state.whole:
+            self._idle.append(state)
 
     def step(self, image: Image, state: "Lane") -> tuple[Arrays, "Lane"]:
-        with self._cuda.current():
+        with self._at_work(state):
             for work in self._works(image, state).values():
                 work()
             return self._collected(state), state
@@ -72,7 +88,7 @@ class TensorRTBackend(Backend):
     def timed_step(self, image: Image, state: "Lane") -> tuple[Arrays, "Lane", dict[str, float]]:
         """The seconds are the GPU's own."""
         works = self._works(image, state)
-        with self._cuda.current():
+        with self._at_work(state):
             marks = [state.stream.mark()]
             for work in works.values():
                 work()
@@ -80,6 +96,17 @@ class TensorRTBackend(Backend):
             outputs = self._collected(state)
             seconds = [after.seconds_since(before) for before, after in pairwise(marks)]
         return outputs, state, dict(zip(works, seconds, strict=True))
+
+    @contextmanager
+    def _at_work(self, lane: "Lane | None" = None) -> Iterator[None]:
+        """A lane on which anything fails does not serve another stream."""
+        try:
+            with self._cuda.losses_told(), self._cuda.current():
+                yield
+        except BaseException:
+            if lane is not None:
+                lane.whole = False
+            raise
 
     def _works(self, image: Image, lane: "Lane") -> dict[str, Callable[[], None]]:
         return {
@@ -95,22 +122,66 @@ class TensorRTBackend(Backend):
 
     def _collected(self, lane: "Lane") -> Arrays:
         lane.stream.synchronize()
+        self._name_itself()
+        if not self._ran:
+            self._plans.save_cache()  # in case that the first run compiled more
+            self._ran = True
         answer: Any = lane.answer if self._options.device_masks else lane.host_answer.copy()
         return {self._answer: answer}
+
+    def _name_itself(self) -> None:
+        """That CUDA graphs cannot be recorded turns out when a stream is under way."""
+        without = ", without CUDA graphs" if self._graphs.failed else ""
+        self.name = f"tensorrt ({self._title}{without})"
 
     def _lane(self) -> "Lane":
         with suppress(IndexError):
             return self._idle.pop()
-        return Lane(self._cuda, self._plans, self._answer, self._options.cuda_graphs)
+        return self._new_lane(self._plans)
+
+    def _new_lane(self, plans: Plans) -> "Lane":
+        return Lane(self._cuda, plans, self._answer, self._graphs)
+
+
+def warm(
+    bundle: Bundle,
+    device: int | None = None,
+    which: str = "",
+    plugin_library: Path | None = None,
+) -> str:
+    """Have TensorRT-RTX compile the engine for this GPU now, so that no later start has to.
+
+    What it answers is the backend's name. With TensorRT itself there is nothing to compile.
+    """
+    backend = TensorRTBackend(
+        bundle, which, Options(device=device, plugin_library=plugin_library, cuda_graphs=False)
+    )
+    backend.step(np.zeros((*bundle.manifest.frame, 3), np.uint8), backend.start())
+    return backend.name
+
+
+class _GraphUse:
+    """Whether the kernels of a backend are launched as CUDA graphs, which may not be possible."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self.failed = wanted, False
+
+    def give_up(self, reason: object) -> None:
+        if self.wanted:
+            self.wanted, self.failed = False, True
+            tell(f"CUDA graphs cannot be recorded: {reason}; kernels are launched one by one")
 
 
 class Lane:
     """All that one stream of frames needs on the GPU; two memories, which swap at every frame."""
 
-    def __init__(self, cuda: Cuda, plans: "_Plans", answer: str, cuda_graphs: bool) -> None:
+    def __init__(self, cuda: Cuda, plans: Plans, answer: str, graphs: _GraphUse) -> None:
         self._answer = answer
+        self.whole = True
+        """Whether all that was ever queued on it went well."""
         self.stream = CudaStream(cuda)
-        encoder, decoder = plans.context("encoder"), plans.context("decoder")
+        scratch = DeviceArray(cuda, (max(plans.scratch_bytes, 1),), "uint8")
+        encoder, decoder = plans.context("encoder", scratch), plans.context("decoder", scratch)
         (image,) = plans.variant.encoder.inputs
         self._image = DeviceArray(cuda, image.shape[1:], image.dtype)
         self._host_image = pinned_array(cuda, self._image.shape, image.dtype)
@@ -131,9 +202,9 @@ class Lane:
         self.host_answer = pinned_array(cuda, self.answer.shape, spec.dtype)
         self._turn = 0
         encoding = {"image": self._image, **self._features}
-        self.encode = _Launch(self.stream, encoder, encoding, cuda_graphs)
+        self.encode = _Launch(self.stream, encoder, encoding, graphs)
         self._decodings = [
-            _Launch(self.stream, decoder, self._decoding(turn), cuda_graphs) for turn in range(2)
+            _Launch(self.stream, decoder, self._decoding(turn), graphs) for turn in range(2)
         ]
 
     def reset(self) -> None:
@@ -167,123 +238,29 @@ class _Launch:
     """
 
     def __init__(
-        self, stream: CudaStream, context: "_Context", tensors: Tensors, as_graph: bool
+        self, stream: CudaStream, context: Context, tensors: Tensors, graphs: _GraphUse
     ) -> None:
         self._stream, self._context, self._tensors = stream, context, tensors
-        self._as_graph, self._ran = as_graph, False
+        self._graphs, self._ran = graphs, False
         self._graph: CudaGraph | None = None
 
     def __call__(self) -> None:
-        if self._as_graph and self._ran and self._graph is None:
-            self._graph = self._stream.capture(self._enqueue)
+        if self._graphs.wanted and self._ran and self._graph is None:
+            self._record()
         if self._graph is None:
             self._enqueue()
         else:
             self._stream.launch(self._graph)
         self._ran = True
 
+    def _record(self) -> None:
+        if not self._context.recordable(self._stream):
+            self._graphs.give_up("this engine allocates memory or waits while it runs")
+            return
+        try:
+            self._graph = self._stream.capture(self._enqueue)
+        except MrcfaError as error:
+            self._graphs.give_up(error)
+
     def _enqueue(self) -> None:
         self._context.enqueue(self._tensors, self._stream)
-
-
-class _Plans:
-    """Encoder and decoder, deserialised; any number of lanes may execute them."""
-
-    def __init__(
-        self,
-        bundle: Bundle,
-        engine: Engine,
-        trt: ModuleType,
-        gpu: Gpu,
-        plugin_library: Path | None,
-    ) -> None:
-        self._trt = trt
-        self.variant = bundle.manifest.variants[engine.variant]
-        self._runtime = trt.Runtime(logger(trt))
-        self._runtime.engine_host_code_allowed = engine.version_compatible
-        if engine.plugin:
-            try:
-                load_plugin(trt, plugin_library)
-            except MrcfaError as error:
-                raise Unfit(f"the engine {engine.name} needs a plugin: {error}") from None
-        self._engines: dict[str, Any] = {}
-        for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
-            path = bundle.file(name)
-            with heard(trt) as said:
-                self._engines[part] = self._runtime.deserialize_cuda_engine(path.read_bytes())
-            if self._engines[part] is None:
-                raise Unfit(
-                    f"{trt.__name__} {trt.__version__} on {gpu.name} cannot load {path}, built "
-                    f"with {engine.tensorrt}: {complaint(said)}"
-                )
-
-    def context(self, part: str) -> "_Context":
-        return _Context(self._trt, self._engines[part])
-
-
-class _Context:
-    """One engine's execution context, whose failures are errors with TensorRT's own words."""
-
-    def __init__(self, trt: ModuleType, engine: Any) -> None:
-        self._trt = trt
-        with heard(trt) as said:
-            self._context = engine.create_execution_context()
-        if self._context is None:
-            raise MrcfaError(f"TensorRT cannot prepare the engine: {complaint(said)}")
-
-    def enqueue(self, tensors: Tensors, stream: CudaStream) -> None:
-        with heard(self._trt) as said:
-            done = all(
-                self._context.set_tensor_address(name, tensor.ptr)
-                for name, tensor in tensors.items()
-            ) and self._context.execute_async_v3(stream.address)
-        if not done:
-            raise MrcfaError(f"TensorRT cannot run the engine: {complaint(said)}")
-
-
-def _candidates(bundle: Bundle, which: str, precision: str | None) -> list[Engine]:
-    """The engines that are meant, FP16 first, then the newest."""
-    engines = [
-        engine
-        for engine in reversed(bundle.manifest.engines)
-        if which in ("", engine.name, engine.flavour) and precision in (None, engine.precision)
-    ]
-    if not engines:
-        wanted = " ".join(word for word in (which, precision) if word)
-        has = named(engine.name for engine in bundle.manifest.engines) or "none"
-        raise Unfit(
-            f"{bundle.path} has no engine {wanted or 'yet'} (it has {has}); "
-            f"build one with: mrcfa build {bundle.path}"
-        )
-    return sorted(engines, key=lambda engine: engine.precision != "fp16")
-
-
-def _fitting(engines: Sequence[Engine], gpu: Gpu, path: Path) -> tuple[Engine, ModuleType]:
-    """The first engine that this machine can load, and its TensorRT."""
-    reasons = []
-    for engine in engines:
-        try:
-            return engine, _module(engine, gpu, path)
-        except MrcfaError as error:
-            reasons.append(str(error))
-    raise Unfit("; ".join(dict.fromkeys(reasons)))
-
-
-def _module(engine: Engine, gpu: Gpu, path: Path) -> ModuleType:
-    """The TensorRT that built the engine; if it or the GPU is another, both sides are named."""
-    flavour = member(Flavour, engine.flavour, "flavour")
-    if gpu.sm not in engine.compute_capabilities:
-        built = named(f"sm_{sm}" for sm in engine.compute_capabilities)
-        raise Unfit(
-            f"the engine {engine.name} was built for {built} and {gpu.name} is sm_{gpu.sm}; "
-            f"build one for it with: mrcfa build {path} --sm {gpu.sm}"
-        )
-    trt = flavour.load()
-    here, built = trt.__version__, engine.tensorrt
-    compatible = engine.version_compatible and here.split(".")[0] == built.split(".")[0]
-    if here != built and not compatible:
-        raise Unfit(
-            f"the engine {engine.name} was built with {flavour.product} {built} and this machine "
-            f"has {here}; build it again with: mrcfa build {path}, or install {built}"
-        )
-    return trt

@@ -104,6 +104,20 @@ def test_fp32_graphs_for_gpus_build_where_the_gpu_can(bundle, tmp_path):
     assert contents(b0) == before
 
 
+def test_fp32_stays_fp32_and_rtx_allocates_nothing_while_it_is_recorded(tiny, monkeypatch):
+    flags = trt.BuilderFlag
+    seen = []
+    real = trt.Builder.build_serialized_network
+
+    def build_serialized_network(self, network, config):
+        seen.append((config.get_flag(flags.TF32), config.get_flag(flags.REQUIRE_USER_ALLOCATION)))
+        return real(self, network, config)
+
+    monkeypatch.setattr(trt.Builder, "build_serialized_network", build_serialized_network)
+    build(tiny(), 86)
+    assert seen == [(False, True)] * 2
+
+
 def test_a_rebuild_replaces_and_other_engines_stay(tiny):
     path = tiny()
     first, other = build(path), build(path, 86)

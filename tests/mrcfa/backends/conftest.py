@@ -1,5 +1,6 @@
 """A GPU made of host memory, and bundles with engines that are their ONNX files."""
 
+import gc
 import shutil
 import sys
 from dataclasses import replace
@@ -8,6 +9,7 @@ import pytest
 from fake_gpu import Driver, fake_tensorrt
 
 from mrcfa.bundle import Bundle
+from mrcfa.machine import Gpu
 from mrcfa.manifest import Engine
 
 VERSION = "1.7.1.116"
@@ -15,13 +17,19 @@ ENGINE = Engine("rtx", VERSION, (75,), "fp16", "fp16", None, "", "")
 
 
 @pytest.fixture
-def driver(monkeypatch):
-    """A Quadro RTX 6000 with TensorRT-RTX."""
+def driver(monkeypatch, tmp_path_factory):
+    """A Quadro RTX 6000 with TensorRT-RTX and an empty cache; nothing may be done that crashes."""
     device = Driver()
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", device)
     module = fake_tensorrt(device, "tensorrt_rtx", VERSION)
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", module)
-    return device
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setattr(
+        "mrcfa.machine.gpus", lambda: [Gpu(device.device_name, device.sm)] * device.devices
+    )
+    yield device
+    gc.collect()
+    assert device.misuses == []
 
 
 @pytest.fixture

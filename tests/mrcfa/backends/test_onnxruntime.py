@@ -1,12 +1,17 @@
 """ONNX Runtime on CUDA, without a GPU: real sessions on the CPU that stand in for the device."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import mrcfa.backends.onnxruntime
+from mrcfa import Stream
 from mrcfa.backends import Options, Unfit
 from mrcfa.backends.onnxruntime import OnnxRuntimeBackend, open_session
 from mrcfa.bundle import Bundle
+from mrcfa.errors import MrcfaError
+from mrcfa.machine import Gpu
 
 
 class Session:
@@ -36,7 +41,7 @@ def places(monkeypatch):
     found = {}
     place = mrcfa.backends.onnxruntime.ort.OrtValue.ortvalue_from_numpy
 
-    def opened(path, provider, threads, device):
+    def opened(path, provider, threads, device, strict):
         return Session(open_session(path, "cpu", threads), found)
 
     monkeypatch.setattr(mrcfa.backends.onnxruntime, "open_session", opened)
@@ -88,3 +93,121 @@ def test_a_cpu_runs_what_was_laid_out_for_gpus_if_asked(bundle):
     assert OnnxRuntimeBackend(opened, "cpu", Options("fp16")).name == "onnxruntime (CPU, fp16)"
     with pytest.raises(Unfit, match="no int8 graphs for a CPU, only fp16, fp32"):
         OnnxRuntimeBackend(opened, "cpu", Options("int8"))
+
+
+@pytest.fixture
+def sessions(monkeypatch):
+    """ONNX Runtime's GPU build with a GPU: Azure's provider, which runs no node, for CUDA's.
+
+    Answers what sessions were asked for: providers and keywords.
+    """
+    ort = mrcfa.backends.onnxruntime.ort
+    if "AzureExecutionProvider" not in ort.get_available_providers():
+        pytest.skip("not run: this build of ONNX Runtime has no second provider")
+    real, asked = ort.InferenceSession, []
+
+    def session(path, options, providers, **more):
+        asked.append((providers, more))
+        (wanted, _), *_ = providers
+        return real(path, options, providers=[wanted], **more)
+
+    monkeypatch.setitem(mrcfa.backends.onnxruntime.PROVIDERS, "cuda", "AzureExecutionProvider")
+    monkeypatch.setattr(ort, "InferenceSession", session)
+    monkeypatch.setattr("mrcfa.machine.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
+    return asked
+
+
+def test_nodes_that_the_gpu_leaves_to_the_cpu_are_named(sessions, bundle, capfd):
+    opened = Bundle.open(bundle("b0"))
+    backend = OnnxRuntimeBackend(opened, "cuda", Options(threads=1))
+    told = capfd.readouterr().err
+    assert told.count("not the GPU but the CPU runs ") == 2
+    assert "nodes (prepare/Cast (Cast), " in told
+    assert "of decoder.fp16.onnx" in told
+    assert "[E:onnxruntime" not in told
+    assert backend.on_gpu
+    with pytest.raises(Unfit, match="not the GPU but the CPU runs"):
+        OnnxRuntimeBackend(opened, "cuda", Options(threads=1, strict=True))
+
+
+def test_cuda_computes_fp32_in_full_and_never_falls_back_by_itself(sessions, bundle):
+    path = Bundle.open(bundle("b0")).file("encoder.fp16.onnx")
+    open_session(path, "cuda", 1)
+    for providers, keywords in sessions:
+        ((_, options),) = providers
+        assert options == {"device_id": "0", "use_tf32": "0"}
+        assert keywords == {"enable_fallback": 0}
+
+
+def test_tensorrts_provider_has_cuda_behind_it(sessions, bundle, monkeypatch):
+    names = mrcfa.backends.onnxruntime.PROVIDERS
+    monkeypatch.setitem(names, "tensorrt", "AzureExecutionProvider")
+    monkeypatch.setitem(names, "cuda", "CUDAExecutionProvider")
+    open_session(Bundle.open(bundle("b0")).file("encoder.fp16.onnx"), "tensorrt", 1)
+    (first, _), (second, options) = sessions[0][0]
+    assert (first, second) == ("AzureExecutionProvider", "CUDAExecutionProvider")
+    assert options["use_tf32"] == "0"
+
+
+def test_cuda_behind_tensorrts_provider_does_not_pass_for_it(bundle, monkeypatch):
+    ort = mrcfa.backends.onnxruntime.ort
+    names = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(ort, "get_available_providers", lambda: names)
+    only_cuda = SimpleNamespace(get_providers=lambda: names[1:])
+    monkeypatch.setattr(ort, "InferenceSession", lambda *_, **__: only_cuda)
+    with pytest.raises(Unfit, match="cannot use its TensorrtExecutionProvider here"):
+        open_session(Bundle.open(bundle("b0")).file("encoder.fp16.onnx"), "tensorrt", 1)
+
+
+def test_a_gpu_that_goes_away_in_mid_stream_is_one_sentence(bundle, clip, places, monkeypatch):
+    backend = OnnxRuntimeBackend(Bundle.open(bundle("b0")), "cuda", Options(threads=1))
+    state, frame = backend.start(), clip(1, 96, 160)[0]
+    backend.step(frame, state)
+
+    def run_with_iobinding(binding):
+        raise RuntimeError("CUDA failure 719: unspecified launch failure")
+
+    monkeypatch.setattr(backend._decoder, "run_with_iobinding", run_with_iobinding, raising=False)
+    with pytest.raises(MrcfaError, match="stopped in mid-stream: CUDA failure 719"):
+        backend.step(frame, state)
+
+
+def test_a_gpu_that_is_not_there_is_told(sessions, bundle):
+    with pytest.raises(MrcfaError, match="there is no GPU 7; mrcfa doctor lists"):
+        OnnxRuntimeBackend(Bundle.open(bundle("b0")), "cuda", Options(device=7))
+
+
+@pytest.fixture
+def broken_cuda(monkeypatch):
+    """ONNX Runtime's GPU build without CUDA's libraries: it lists the provider and goes without."""
+    ort = mrcfa.backends.onnxruntime.ort
+    real = ort.InferenceSession
+
+    def session(path, options, providers, **more):
+        return real(path, options, providers=["CPUExecutionProvider"], **more)
+
+    def preload_dlls():
+        print("Failed to load libcublasLt.so.13: cannot open shared object file")
+
+    names = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(ort, "get_available_providers", lambda: names)
+    monkeypatch.setattr(ort, "InferenceSession", session)
+    monkeypatch.setattr(ort, "preload_dlls", preload_dlls)
+    monkeypatch.setattr("mrcfa.machine.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
+
+
+def test_cuda_that_does_not_load_falls_to_onnx_runtimes_cpu_and_is_told(
+    broken_cuda, bundle, clip, capsys
+):
+    path = bundle("b0")
+    stream = Stream(path, threads=1)
+    assert stream.backend == "onnxruntime (CPU, fp32)"
+    assert stream(clip(1, 96, 160)[0]).shape == (96, 160)
+    out, told = capsys.readouterr()
+    assert "ONNX Runtime cannot use its CUDAExecutionProvider here: Failed to load lib" in told
+    assert "ONNX Runtime goes on with the CPU" in told
+    assert out == ""
+    reason = "cannot use its CUDAExecutionProvider here: Failed to load libcublasLt"
+    for backend, strict in (("auto", True), ("onnxruntime", True), ("onnxruntime:cuda", False)):
+        with pytest.raises(MrcfaError, match=reason):
+            Stream(path, backend, threads=1, strict=strict)

@@ -1,11 +1,13 @@
 """The TensorRT backend on a GPU made of host memory; its engines are the bundle's ONNX files."""
 
 import gc
+import sys
 import threading
 
 import fake_gpu
 import numpy as np
 import pytest
+from fake_gpu import fake_tensorrt
 
 from mrcfa import Stream
 from mrcfa.backends import Options, Unfit, open_backend
@@ -161,6 +163,83 @@ def test_it_works_in_the_context_that_is_current_and_from_threads_without_one(dr
     np.testing.assert_array_equal(masks, expected(path, frames))
     assert {context for _, _, context in driver.memory.values()} == {0xABC}
     assert driver.contexts == [0xABC]
+
+
+def cannot_record(driver, monkeypatch):
+    driver.capture_fails = True
+
+
+def may_not_record(driver, monkeypatch):
+    driver.capturable = False
+
+
+def cannot_instantiate(driver, monkeypatch):
+    refused = fake_gpu.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+    monkeypatch.setattr(
+        driver, "cuGraphInstantiate", lambda graph, flags: (refused, None), raising=False
+    )
+
+
+@pytest.mark.parametrize("happens", [cannot_record, may_not_record, cannot_instantiate])
+def test_where_graphs_cannot_be_recorded_it_goes_on_without_and_says_so(
+    happens, driver, built, clip, monkeypatch, capsys
+):
+    happens(driver, monkeypatch)
+    path, frames = built(), clip(6, 96, 160)
+    stream = Stream(path, "tensorrt")
+    assert stream.backend == "tensorrt (rtx fp16 sm75, Quadro RTX 6000)"
+    np.testing.assert_array_equal(segmented(stream, frames), expected(path, frames))
+    assert stream.backend == "tensorrt (rtx fp16 sm75, Quadro RTX 6000, without CUDA graphs)"
+    assert capsys.readouterr().err.count("CUDA graphs cannot be recorded: ") == 1
+    assert driver.launches == 0
+    assert not driver.graphs
+    with Stream(path, "tensorrt", cuda_graphs=False) as plain:
+        assert plain.backend == "tensorrt (rtx fp16 sm75, Quadro RTX 6000)"
+
+
+def test_tensorrt_itself_is_recorded_without_being_asked(driver, built, clip, monkeypatch):
+    driver.capturable = False  # what only TensorRT-RTX can say
+    monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(driver, "tensorrt", "10.3.0"))
+    stream = Stream(built(flavour="tensorrt", tensorrt="10.3.0"), "tensorrt")
+    segmented(stream, clip(4, 96, 160))
+    assert driver.launches > 0
+
+
+def test_encoder_and_decoder_share_one_scratch_memory_and_stay_silent_in_nvtx(driver, built):
+    stream = Stream(built(), "tensorrt")
+    facts = {(each._scratch, each.nvtx_verbosity.name) for each in driver.executions}
+    assert [silence for _, silence in facts] == ["NONE"]
+    one = driver.device_bytes()
+    other = Stream(stream._bundle.path, "tensorrt")
+    assert len(driver.executions) == 4
+    assert driver.device_bytes() == 2 * one  # engines are shared; a stream has its lane
+    other.close()
+
+
+def test_device_is_the_gpu_whatever_context_is_current(driver, built, clip):
+    driver.devices = 2
+    path, frames = built(), clip(2, 96, 160)
+    driver.contexts.append(driver.PRIMARY)  # as torch.cuda.set_device(0) does
+    stream = Stream(path, "tensorrt", device=1)
+    segmented(stream, frames)
+    assert {context for _, _, context in driver.memory.values()} == {driver.PRIMARY + 1}
+    stream.close()
+    driver.contexts[:] = [0xABC]  # pycuda's own, on GPU 0
+    for device in (0, None):
+        stream = Stream(path, "tensorrt", device=device)
+        assert {context for _, _, context in driver.memory.values()} == {0xABC}
+        stream.close()
+    driver.contexts.clear()
+
+
+def test_a_driver_without_a_function_of_cuda_python_is_told(driver, built, clip, monkeypatch):
+    def missing(start, end):
+        raise RuntimeError('Function "cuEventElapsedTime_v2" not found')
+
+    monkeypatch.setattr(driver, "cuEventElapsedTime", missing, raising=False)
+    backend = open_backend(Bundle.open(built()), "tensorrt")
+    with pytest.raises(MrcfaError, match=r"^CUDA's cuEventElapsedTime cannot be called: .* found"):
+        backend.timed_step(clip(1, 96, 160)[0], backend.start())
 
 
 def test_running_out_of_device_memory_is_one_sentence(driver, built, monkeypatch):

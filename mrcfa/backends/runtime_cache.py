@@ -1,0 +1,82 @@
+"""What TensorRT-RTX compiled for one engine on one GPU, kept for the next start.
+
+TensorRT-RTX compiles kernels when an execution context is made, for seconds, unless it finds them
+in the `IRuntimeCache` that is attached to the context.
+"""
+
+import hashlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mrcfa.backends.cuda_context import Cuda, Held
+from mrcfa.errors import MrcfaError
+from mrcfa.files import cache_folder, fingerprint, write_whole
+from mrcfa.flavours import complaint, heard
+from mrcfa.notices import tell
+
+_DIGEST_BYTES = 32
+
+
+class RuntimeCache:
+    """One file under the cache folder: the SHA-256 of what TensorRT-RTX wrote, then that.
+
+    TensorRT-RTX itself refuses what another GPU, driver or version wrote; that the file is whole is
+    checked before it gets to see it. Processes that fill the same cache write the same kernels, and
+    each file takes its name when it is whole. Whatever is wrong with it is told, and costs no more
+    than compiling again.
+    """
+
+    def __init__(self, cuda: Cuda, trt: ModuleType, engine: Held[Any], *facts: object) -> None:
+        self._trt, self._path = trt, _place(trt, *facts)
+        config = Held(cuda, engine.thing.create_runtime_config(), engine)
+        self._cache = Held(cuda, config.thing.create_runtime_cache(), config)
+        self._known = self._loaded()
+
+    def attach(self, config: Any) -> None:
+        """To an `IRuntimeConfig`, of either engine: they share what they need alike."""
+        config.set_runtime_cache(self._cache.thing)
+
+    def save(self) -> None:
+        """Write what was compiled since it was loaded or saved, if anything was."""
+        content = bytes(self._cache.thing.serialize() or b"")
+        digest = hashlib.sha256(content).digest()
+        if not content or digest == self._known or self._path is None:
+            return
+        try:
+            write_whole(self._path, digest + content)
+        except MrcfaError as error:
+            tell(f"{error}, so TensorRT-RTX compiles this engine again at every start")
+        self._known = digest
+
+    def _loaded(self) -> bytes:
+        """The digest of what came from the file; empty if nothing did."""
+        if self._path is None:
+            return b""
+        try:
+            file = self._path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            return self._refused(f"cannot be read: {error.strerror}")
+        digest, content = file[:_DIGEST_BYTES], file[_DIGEST_BYTES:]
+        if hashlib.sha256(content).digest() != digest:
+            return self._refused("is damaged")
+        with heard(self._trt) as said:
+            taken = self._cache.thing.deserialize(content)
+        if not taken:
+            return self._refused(f"is not of this GPU, driver and version: {complaint(said)}")
+        return digest
+
+    def _refused(self, why: str) -> bytes:
+        tell(f"the runtime cache {self._path} {why}; TensorRT-RTX compiles this engine anew")
+        return b""
+
+
+def _place(trt: ModuleType, *facts: object) -> Path | None:
+    name = f"{fingerprint(trt.__version__, *facts)}.cache"
+    try:
+        return cache_folder("tensorrt-rtx", name)
+    except RuntimeError as error:  # a user without a home
+        tell(f"there is no cache folder ({error}); name one with XDG_CACHE_HOME")
+        return None

@@ -1,0 +1,100 @@
+"""Frames on the GPU: whoever writes them, and on whichever stream, is waited for."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from mrcfa import Stream
+from mrcfa.errors import MrcfaError
+
+
+@pytest.fixture
+def side(driver):
+    """A stream of somebody else's, which does not wait for the default stream."""
+    driver.contexts.append(driver.PRIMARY)
+    _, stream = driver.cuStreamCreate(1)
+    driver.contexts.pop()
+    return int(stream)
+
+
+class Frame:
+    """Uninitialised memory that a stream fills when somebody waits for it."""
+
+    def __init__(self, driver, image, written_on, **facts):
+        driver.contexts.append(driver.PRIMARY)
+        _, self.address = driver.cuMemAlloc(image.nbytes)
+        driver.contexts.pop()
+        memory = driver.view(self.address, image.nbytes)
+        driver.streams[written_on].add(lambda: memory.__setitem__(slice(None), image.ravel()))
+        self.__cuda_array_interface__ = {
+            "shape": image.shape,
+            "typestr": image.dtype.str,
+            "data": (self.address, False),
+            **facts,
+        }
+
+
+def check(driver, built, image, written_on, **facts):
+    path = built()
+    found = Stream(path, "tensorrt")(Frame(driver, image, written_on, **facts))
+    wanted = Stream(path, "onnxruntime:cpu", precision="fp16")(image)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("named", [1, 2], ids=["default", "per-thread"])
+def test_version_3_names_the_stream_that_writes(named, driver, built, clip):
+    check(driver, built, clip(1, 96, 160)[0], named, version=3, stream=named)
+
+
+def test_version_3_may_name_a_side_stream(driver, side, built, clip):
+    check(driver, built, clip(1, 96, 160)[0], side, version=3, stream=side)
+
+
+@pytest.mark.parametrize("facts", [{"stream": None}, {}], ids=["none", "absent"])
+def test_version_3_without_a_stream_may_have_a_copy_under_way(facts, driver, built, clip):
+    check(driver, built, clip(1, 96, 160)[0], driver.LEGACY, version=3, **facts)
+
+
+def test_version_3_must_not_name_stream_0(driver, built, clip):
+    with pytest.raises(MrcfaError, match="stream 0, which __cuda_array_interface__ forbids"):
+        check(driver, built, clip(1, 96, 160)[0], driver.LEGACY, version=3, stream=0)
+
+
+def test_version_2_names_none_so_the_default_stream_is_waited_for(driver, built, clip):
+    check(driver, built, clip(1, 96, 160)[0], driver.LEGACY, version=2)
+
+
+@pytest.mark.parametrize("on_side", [True, False], ids=["side", "default"])
+def test_a_side_stream_of_pytorch_cannot_race(on_side, driver, side, built, clip, monkeypatch):
+    """PyTorch speaks version 2, and says 0 for its default stream."""
+    current = SimpleNamespace(cuda_stream=side if on_side else 0)
+
+    class Tensor(Frame):
+        device = "cuda:0"
+
+    torch = SimpleNamespace(
+        Tensor=Tensor, cuda=SimpleNamespace(current_stream=lambda device: current)
+    )
+    image, path = clip(1, 96, 160)[0], built()
+    wanted = Stream(path, "onnxruntime:cpu", precision="fp16")(image)
+    stream = Stream(path, "tensorrt")
+    frame = Tensor(driver, image, side if on_side else driver.LEGACY, version=2)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "torch", torch)
+        found = stream(frame)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_the_wait_is_the_gpus_and_not_the_hosts(driver, side, built, clip, monkeypatch):
+    waited = []
+    real = driver.cuStreamSynchronize
+    monkeypatch.setattr(
+        driver,
+        "cuStreamSynchronize",
+        lambda stream: (waited.append(int(stream)), real(stream))[1],
+        raising=False,
+    )
+    check(driver, built, clip(1, 96, 160)[0], side, version=3, stream=side)
+    assert side not in waited
