@@ -1,8 +1,10 @@
 // The bundle's ONNX graphs in ONNX Runtime: CPU, or CUDA where it really loads.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "logits.hpp"
+#include "notice.hpp"
 #include "ort.hpp"
 #include "runner.hpp"
 #include "sentence.hpp"
@@ -63,25 +65,31 @@ struct Sessions {
   }
 };
 
-void add_cuda(const Api& api, OrtSessionOptions& settings, const Options& options) try {
+void add_cuda(const Api& api, OrtSessionOptions& settings, const Options& options,
+              const std::string& precision) try {
+  api.check_version(ort::kOldestMinorForCuda, " for CUDA");
   const auto cuda = api.make<OrtCUDAProviderOptionsV2>(
       [&](OrtCUDAProviderOptionsV2** out) { return api->CreateCUDAProviderOptions(out); });
   const std::string device = std::to_string(options.device);
-  const char* key = "device_id";
-  const char* value = device.c_str();
-  api.check(api->UpdateCUDAProviderOptions(cuda.get(), &key, &value, 1));
+  // With TF32, FP32 would be FP32 in name alone on Ampere and later.
+  const std::array<const char*, 2> keys = {"device_id", "use_tf32"};
+  const std::array<const char*, 2> values = {device.c_str(), precision == "fp32" ? "0" : "1"};
+  api.check(api->UpdateCUDAProviderOptions(cuda.get(), keys.data(), values.data(), keys.size()));
   if (options.cuda_stream != nullptr) {
     api.check(api->UpdateCUDAProviderOptionsWithValue(cuda.get(), "user_compute_stream",
                                                       options.cuda_stream));
   }
   api.check(api->SessionOptionsAppendExecutionProvider_CUDA_V2(&settings, cuda.get()));
+  // No node runs on the CPU unseen: a graph that has one for it is refused.
+  api.check(api->AddSessionConfigEntry(&settings, "session.disable_cpu_ep_fallback", "1"));
 } catch (const Error& error) {
   throw Unfit(std::string("ONNX Runtime cannot use its ") + kCudaProvider +
               " here; choose onnxruntime:cpu, or link a GPU build of ONNX Runtime (" +
               error.what() + ")");
 }
 
-Owned<OrtSessionOptions> session_options(const Api& api, const Options& options, bool cuda) {
+Owned<OrtSessionOptions> session_options(const Api& api, const Options& options, bool cuda,
+                                         const std::string& precision) {
   auto made = api.make<OrtSessionOptions>(
       [&](OrtSessionOptions** out) { return api->CreateSessionOptions(out); });
   api.check(api->SetIntraOpNumThreads(made.get(), options.threads));
@@ -92,7 +100,7 @@ Owned<OrtSessionOptions> session_options(const Api& api, const Options& options,
   // Threads that wait for more work after a run would take the cores from the next session's.
   api.check(api->AddSessionConfigEntry(made.get(), "session.force_spinning_stop", "1"));
   if (cuda) {
-    add_cuda(api, *made, options);
+    add_cuda(api, *made, options, precision);
   }
   return made;
 }
@@ -123,7 +131,7 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
     return api->CreateMemoryInfo(cuda ? "Cuda" : "Cpu", OrtDeviceAllocator,
                                  cuda ? options.device : 0, OrtMemTypeDefault, out);
   });
-  const Owned<OrtSessionOptions> settings = session_options(api, options, cuda);
+  const Owned<OrtSessionOptions> settings = session_options(api, options, cuda, variant.precision);
   const auto session = [&](const Graph& graph) {
     const std::string model = bundle.read(graph.file);
     try {
@@ -132,8 +140,13 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
                                            out);
       });
     } catch (const Error& error) {
-      throw Error("ONNX Runtime cannot load " + (bundle.path() / graph.file).string() + ": " +
-                  error.what());
+      const std::string sentence = "ONNX Runtime cannot load " +
+                                   (bundle.path() / graph.file).string() +
+                                   (cuda ? " on CUDA: " : ": ") + error.what();
+      if (cuda) {
+        throw Unfit(sentence);
+      }
+      throw Error(sentence);
     }
   };
   encoder = session(variant.encoder);
@@ -249,11 +262,23 @@ std::unique_ptr<Runner> open_onnxruntime(const Bundle& bundle, const Options& op
   if (!provider.empty() && provider != "cpu" && provider != "cuda") {
     throw Error("unknown provider " + in_quotes(provider) + "; choose one of cuda, cpu");
   }
-  const bool cuda =
-      provider == "cuda" || (provider.empty() && Api().has_provider(kCudaProvider) &&
-                             bundle.find_variant(options.precision, Device::gpu) != nullptr);
-  return std::make_unique<OnnxRuntimeRunner>(
-      std::make_shared<const Sessions>(bundle, options, cuda));
+  const auto opened = [&](bool cuda) {
+    return std::make_unique<OnnxRuntimeRunner>(
+        std::make_shared<const Sessions>(bundle, options, cuda));
+  };
+  if (provider == "cuda") {
+    return opened(true);
+  }
+  if (provider.empty() && Api().has_provider(kCudaProvider) &&
+      bundle.find_variant(options.precision, Device::gpu) != nullptr) {
+    try {
+      return opened(true);
+    } catch (const Unfit& error) {
+      notice_skipped(options, std::string("onnxruntime:cuda is skipped: ") + error.what() +
+                                  ", so this runs on onnxruntime:cpu");
+    }
+  }
+  return opened(false);
 }
 
 }  // namespace mrcfa

@@ -2,7 +2,9 @@
 #include <array>
 #include <utility>
 
+#include "driver.hpp"
 #include "mrcfa.hpp"
+#include "notice.hpp"
 #include "runner.hpp"
 #include "sentence.hpp"
 
@@ -34,25 +36,38 @@ constexpr std::array<Backend, 2> kBackends = {{
 std::unique_ptr<Runner> opened(const Backend& backend, const Bundle& bundle, const Options& options,
                                const std::string& which) {
   if (backend.open == nullptr) {
-    throw Unfit(std::string("this build of mrcfa has no ") + backend.remedy);
+    const std::string sentence = std::string("this build of mrcfa has no ") + backend.remedy;
+    if (count_gpus() == 0) {
+      throw NoGpu(sentence);
+    }
+    throw Unfit(sentence);
   }
   return backend.open(bundle, options, which);
 }
 
-/// The first backend whose libraries and hardware are there.
+/// The first backend whose libraries and hardware are there. One that a GPU was there for is not
+/// passed over in silence.
 std::unique_ptr<Runner> best(const Bundle& bundle, const Options& options) {
-  std::string reasons;
+  std::vector<std::string> reasons;
+  std::string skipped;
   for (const Backend& backend : kBackends) {
     if (backend.name == std::string("tensorrt") && bundle.manifest().engines.empty()) {
       continue;
     }
     try {
-      return opened(backend, bundle, options, "");
+      std::unique_ptr<Runner> runner = opened(backend, bundle, options, "");
+      if (!skipped.empty()) {
+        notice_skipped(options, skipped + ", so this runs on " + runner->name());
+      }
+      return runner;
     } catch (const Unfit& error) {
-      reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
+      reasons.emplace_back(error.what());
+      if (dynamic_cast<const NoGpu*>(&error) == nullptr) {
+        skipped = std::string(backend.name) + " is skipped: " + error.what();
+      }
     }
   }
-  throw Error("no backend can run " + bundle.path().string() + " here: " + reasons);
+  throw Error("no backend can run " + bundle.path().string() + " here: " + listed(reasons, "; "));
 }
 
 /// The backend that the options name, as `kind` or `kind:which`.
@@ -129,8 +144,11 @@ void Stream::reset() {
 }
 
 Stream Stream::sibling() const {
+  std::unique_ptr<Runner> runner = parts_->runner->sibling();
+  Info info = parts_->info;
+  info.backend = runner->name();
   return Stream(std::make_unique<Parts>(
-      Parts{parts_->bundle, parts_->masks, parts_->info, parts_->runner->sibling()}));
+      Parts{parts_->bundle, parts_->masks, std::move(info), std::move(runner)}));
 }
 
 const Info& Stream::info() const noexcept {
