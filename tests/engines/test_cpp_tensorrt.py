@@ -53,8 +53,8 @@ def test_the_tensorrt_backend_works_without_graphs_and_its_name_says_if_it_must(
     done = fake_gpu(path, *words, frames=frames, FAKE_GPU_NO_GRAPHS=failing)
     assert np.array_equal(masks_in(done, frames), pythons_masks(bundle("b0"), "fp16", frames))
     shown = fake_gpu(path, *words, "--info", FAKE_GPU_NO_GRAPHS=failing).stdout.decode()
-    without = ", without CUDA graphs" if failing else ""
-    assert f"runs on tensorrt (tensorrt fp16 sm75, Fake RTX{without})\n" in shown
+    assert "runs on tensorrt (tensorrt fp16 sm75, Fake RTX, no CUDA graphs)\n" in shown
+    assert (b"mrcfa: CUDA graphs cannot be recorded: " in done.stderr) is bool(failing)
 
 
 def test_the_tensorrt_backend_gives_masks_of_a_bundle_with_logits(
@@ -72,13 +72,14 @@ def test_the_tensorrt_backend_gives_masks_of_a_bundle_with_logits(
         (
             {},
             {"FAKE_GPU_OLD_DRIVER": "1"},
-            "the driver is too old: it knows CUDA 12.4 and this build of mrcfa needs 13.0; update "
-            "NVIDIA's driver, or build mrcfa with CUDA 12.4",
+            "this build of mrcfa is for CUDA 13.0 and NVIDIA's driver knows CUDA up to 12.4; "
+            "update the driver, or build mrcfa with that CUDA",
         ),
         (
             {},
             {"FAKE_TENSORRT_NULL": "1"},
-            "TensorRT does not start: CUDA initialization failure with error: 35; ",
+            "tensorrt 10.3.0 does not start: CUDA initialization failure with error: 35; NVIDIA's "
+            "driver knows CUDA up to 13.0, which may be too old",
         ),
         (
             {"compute_capabilities": [86, 89]},

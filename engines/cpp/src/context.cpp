@@ -91,8 +91,8 @@ void Context::pop() const noexcept {
 Current::Current(const Context& context) : context_(context) {
   if (!context.push()) {
     throw Error(
-        "the CUDA context of this stream has gone; destroy the stream before its context, and make "
-        "both anew");
+        "the CUDA context that this stream was opened in is gone; destroy streams before their "
+        "context");
   }
 }
 

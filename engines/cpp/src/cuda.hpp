@@ -15,13 +15,17 @@
 namespace mrcfa::cuda {
 
 inline void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) {
-    const bool memory = status == cudaErrorMemoryAllocation;
-    throw Error(std::string("the GPU failed to ") + what + ": " + cudaGetErrorString(status) +
-                (memory ? "; nvidia-smi shows who holds its memory"
-                        : "; if it does so again, start the program anew: nvidia-smi shows whether "
-                          "the GPU is still there"));
+  if (status == cudaSuccess) {
+    return;
   }
+  const std::string failure = std::string("failed to ") + what + ": " + cudaGetErrorString(status);
+  if (status == cudaErrorMemoryAllocation) {
+    throw Error("the GPU " + failure + "; nvidia-smi shows who holds its memory");
+  }
+  throw Error(
+      "the GPU stopped working (it " + failure +
+      "), and what ran on it is lost; look for the reason in the system's log (dmesg), then "
+      "start the program anew");
 }
 
 struct Free {
@@ -70,25 +74,30 @@ inline Owned<cudaEvent_t> new_event() {
   return Owned<cudaEvent_t>(event);
 }
 
-/// What `work` queues on `stream`, as one graph; none if something in it cannot be captured.
+/// What `work` queues on `stream`, as one graph; an Error if something in it cannot be captured,
+/// which changes nothing else.
 template <class Work>
 Owned<cudaGraphExec_t> captured(cudaStream_t stream, Work work) {
   // Thread-local: other threads may go on allocating memory meanwhile.
-  bool whole = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+  cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  std::string failure;
   cudaGraph_t graph = nullptr;
-  if (whole) {
+  if (status == cudaSuccess) {
     try {
       work();
-    } catch (const Error&) {
-      whole = false;
+    } catch (const Error& error) {
+      failure = error.what();
     }
-    whole = cudaStreamEndCapture(stream, &graph) == cudaSuccess && whole;
+    status = cudaStreamEndCapture(stream, &graph);
   }
   const Owned<cudaGraph_t> owner(graph);
   cudaGraphExec_t made = nullptr;
-  if (!whole || cudaGraphInstantiateWithFlags(&made, graph, 0) != cudaSuccess) {
+  if (status == cudaSuccess && failure.empty()) {
+    status = cudaGraphInstantiateWithFlags(&made, graph, 0);
+  }
+  if (status != cudaSuccess || !failure.empty()) {
     cudaGetLastError();  // a failure here is an answer, and must not surface in a later call
-    return nullptr;
+    throw Error(failure.empty() ? cudaGetErrorString(status) : failure);
   }
   return Owned<cudaGraphExec_t>(made);
 }

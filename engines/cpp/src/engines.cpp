@@ -17,6 +17,16 @@ std::string release(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+int driver_version() {
+  int version = 0;
+  cudaDriverGetVersion(&version);  // 0 without one
+  return version;
+}
+
+std::string driver_release() {
+  return release(driver_version());
+}
+
 Library library() {
   return {MRCFA_TENSORRT, std::to_string(getInferLibMajorVersion()) + "." +
                               std::to_string(getInferLibMinorVersion()) + "." +
@@ -50,15 +60,14 @@ TensorSpec spec_of(const nvinfer1::ICudaEngine& engine, const char* name) {
 
 Gpu gpu_of(int index) {
   int count = 0;
-  int driver = 0;
   int needed = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  cudaDriverGetVersion(&driver);  // 0 without one
+  const int driver = driver_version();
   cudaRuntimeGetVersion(&needed);
   if (status == cudaErrorInsufficientDriver && driver > 0) {
-    throw Unfit("the driver is too old: it knows CUDA " + release(driver) +
-                " and this build of mrcfa needs " + release(needed) +
-                "; update NVIDIA's driver, or build mrcfa with CUDA " + release(driver));
+    throw Unfit("this build of mrcfa is for CUDA " + release(needed) +
+                " and NVIDIA's driver knows CUDA up to " + release(driver) +
+                "; update the driver, or build mrcfa with that CUDA");
   }
   if (status != cudaSuccess || count == 0) {
     const bool none = driver == 0 || status == cudaErrorNoDevice || status == cudaSuccess;
@@ -93,9 +102,10 @@ Engines::Engines(std::shared_ptr<const cuda::Context> the_context, Gpu the_gpu,
       frame(bundle.manifest().frame) {
   const Engine& engine = fitting_engine(bundle, which, options.precision, gpu, library());
   name = name_of(engine) + ", " + gpu.name;
-  runtime = Log::made<Unfit>([] { return nvinfer1::createInferRuntime(Log::get()); },
-                             library().product() + " does not start",
-                             "; the driver may be too old for it, which mrcfa doctor tells");
+  runtime = Log::made<Unfit>(
+      [] { return nvinfer1::createInferRuntime(Log::get()); },
+      library().title() + " does not start",
+      "; NVIDIA's driver knows CUDA up to " + driver_release() + ", which may be too old");
   // A version-compatible engine brings its own runtime as host code, which must be allowed.
   runtime->setEngineHostCodeAllowed(engine.version_compatible);
   if (engine.plugin) {
@@ -144,10 +154,9 @@ void Engines::load_plugin(std::filesystem::path library) const {
 
 Part Engines::part(const Bundle& bundle, const Engine& engine, const std::string& file) const {
   const std::string plan = bundle.read(file);
-  const std::string module = engine.flavour == "rtx" ? "tensorrt_rtx" : "tensorrt";
   Part made{
       Log::made<Unfit>([&] { return runtime->deserializeCudaEngine(plan.data(), plan.size()); },
-                       module + " " + library().version + " on " + gpu.name + " cannot load " +
+                       library().title() + " on " + gpu.name + " cannot load " +
                            (bundle.path() / file).string() + ", built with " + engine.tensorrt),
       {},
       nullptr};

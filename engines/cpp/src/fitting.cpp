@@ -59,6 +59,10 @@ std::string Library::product() const {
   return product_of(flavour);
 }
 
+std::string Library::title() const {
+  return (flavour == "rtx" ? "tensorrt_rtx " : "tensorrt ") + version;
+}
+
 std::string name_of(const Engine& engine) {
   return engine.flavour + " " + engine.precision + " " +
          joined(engine.compute_capabilities, "sm", "+");

@@ -19,6 +19,8 @@ struct Library {
   std::string version;  ///< Major, minor and patch.
 
   [[nodiscard]] std::string product() const;
+  /// `tensorrt 10.3.0`, as Python names the module.
+  [[nodiscard]] std::string title() const;
 };
 
 /// `tensorrt fp16 sm75+sm86`, as `mrcfa inspect` shows it.

@@ -27,7 +27,7 @@ class Log final : public nvinfer1::ILogger {
 
   /// What `work` makes; if that is nothing, an error with TensorRT's complaint and the remedy.
   template <class Failure, class Work>
-  static auto made(Work work, const std::string& failure, const char* remedy = "") {
+  static auto made(Work work, const std::string& failure, const std::string& remedy = "") {
     forget();
     std::unique_ptr<std::remove_pointer_t<decltype(work())>> result(work());
     if (!result) {

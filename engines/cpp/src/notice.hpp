@@ -1,15 +1,10 @@
-// What is said on standard error while work goes on.
+// What users should know although the work goes on: one sentence on standard error.
 #pragma once
 
 #include <string>
 
-#include "mrcfa.hpp"
-
 namespace mrcfa {
 
 void notice(const std::string& sentence);
-
-/// Something that should have run was skipped: said, or an Error where the options are strict.
-void notice_skipped(const Options& options, const std::string& sentence);
 
 }  // namespace mrcfa

@@ -3,12 +3,13 @@
 #include <cctype>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "files.hpp"
 #include "log.hpp"
+#include "mrcfa.hpp"
 #include "notice.hpp"
+#include "sha256.hpp"
 
 namespace mrcfa {
 
@@ -36,16 +37,22 @@ fs::path runtime_cache_file(const std::string& sha256, const std::string& gpu, i
       slug += '-';
     }
   }
-  return folder / "runtime" /
+  return folder / "tensorrt-rtx" /
          (sha256.substr(0, 16) + "-" + slug + "-sm" + std::to_string(capability) + "-" + version +
-          ".bin");
+          ".cache");
 }
 
 #ifdef TRT_MAJOR_RTX
 
+namespace {
+
+constexpr std::size_t kDigest = 64;  // hexadecimal digits
+
+}  // namespace
+
 struct RuntimeCache::Kernels {
   fs::path file;
-  std::string kept;  ///< What the file holds.
+  std::string known;  ///< The digest of what the file holds, which precedes it there.
   std::unique_ptr<nvinfer1::IRuntimeCache> cache;
   std::mutex busy;
 
@@ -53,40 +60,59 @@ struct RuntimeCache::Kernels {
   void write();
 };
 
-void RuntimeCache::Kernels::read() try {
+void RuntimeCache::Kernels::read() {
   std::error_code ignored;
   if (file.empty() || !fs::exists(file, ignored)) {
     return;
   }
-  std::string content = content_of(file);
-  if (cache->deserialize(content.data(), content.size())) {
-    kept = std::move(content);
-  } else {
-    notice("the runtime cache " + file.string() +
-           " is damaged, or of another GPU, driver or TensorRT-RTX; it is made anew");
+  const std::string subject = "the runtime cache " + file.string();
+  const std::string remedy = "; TensorRT-RTX compiles this engine anew";
+  std::string content;
+  try {
+    content = content_of(file);
+  } catch (const Error& error) {
+    notice("the runtime cache " + std::string(error.what()) + remedy);
+    return;
   }
-} catch (const Error& error) {
-  notice(std::string("TensorRT-RTX compiles anew: ") + error.what());
+  const std::string digest = content.substr(0, kDigest);
+  content.erase(0, digest.size());
+  if (sha256(content) != digest) {
+    notice(subject + " is damaged" + remedy);
+    return;
+  }
+  Log::forget();
+  if (!cache->deserialize(content.data(), content.size())) {
+    notice(subject + " is not of this GPU, driver and version: " + Log::complaint() + remedy);
+    return;
+  }
+  known = digest;
 }
 
-void RuntimeCache::Kernels::write() try {
+void RuntimeCache::Kernels::write() {
   const std::unique_ptr<nvinfer1::IHostMemory> made(cache->serialize());
   if (file.empty() || !made) {
     return;
   }
-  const std::string_view content(static_cast<const char*>(made->data()), made->size());
-  if (content != kept) {
-    write_whole(file, content);
-    kept = content;
+  const std::string content(static_cast<const char*>(made->data()), made->size());
+  const std::string digest = sha256(content);
+  if (digest == known) {
+    return;
   }
-} catch (const Error& error) {
-  notice(std::string("TensorRT-RTX compiles anew at every start: ") + error.what());
-  file.clear();  // said once
+  known = digest;
+  try {
+    write_whole(file, digest + content);
+  } catch (const Error& error) {
+    notice(std::string(error.what()) +
+           ", so TensorRT-RTX compiles this engine again at every start");
+  }
 }
 
 RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& engine, fs::path file)
     : engine_(engine), kernels_(std::make_unique<Kernels>()) {
   const auto settings = Log::made<Error>([&] { return engine_.createRuntimeConfig(); }, kFailure);
+  if (file.empty()) {
+    notice("there is no cache folder (HOME is not set); name one with XDG_CACHE_HOME");
+  }
   kernels_->file = std::move(file);
   kernels_->cache = Log::made<Error>([&] { return settings->createRuntimeCache(); }, kFailure);
   kernels_->read();

@@ -30,8 +30,8 @@ class RuntimeCache {
   std::unique_ptr<Kernels> kernels_;
 };
 
-/// Where the kernels lie of a plan with that hash on such a GPU; Python's rule, so that both find
-/// what either has compiled.
+/// Where the kernels of a plan with that hash lie on such a GPU: beside Python's, under names of
+/// their own. Empty if the user has no folder for caches.
 std::filesystem::path runtime_cache_file(const std::string& sha256, const std::string& gpu,
                                          int capability, const std::string& version);
 

@@ -45,29 +45,37 @@ std::unique_ptr<Runner> opened(const Backend& backend, const Bundle& bundle, con
   return backend.open(bundle, options, which);
 }
 
-/// The first backend whose libraries and hardware are there. One that a GPU was there for is not
-/// passed over in silence.
+/// The first backend whose libraries and hardware are there. That a GPU is there and stays idle, or
+/// does not run TensorRT, is not passed over in silence.
 std::unique_ptr<Runner> best(const Bundle& bundle, const Options& options) {
+  const std::string path = bundle.path().string();
+  const bool engines = !bundle.manifest().engines.empty();
   std::vector<std::string> reasons;
-  std::string skipped;
+  bool skipped = false;
   for (const Backend& backend : kBackends) {
-    if (backend.name == std::string("tensorrt") && bundle.manifest().engines.empty()) {
+    if (backend.name == std::string("tensorrt") && !engines) {
       continue;
     }
     try {
       std::unique_ptr<Runner> runner = opened(backend, bundle, options, "");
-      if (!skipped.empty()) {
-        notice_skipped(options, skipped + ", so this runs on " + runner->name());
+      if (!engines && !runner->on_gpu() && count_gpus() > 0) {
+        reasons = {path + " has no engine yet; build one with: mrcfa build " + path};
+        skipped = true;
+      }
+      if (skipped && options.strict) {
+        throw Error("only " + runner->name() + " can run " + path +
+                    " here: " + listed(reasons, "; "));
+      }
+      if (skipped) {
+        notice(runner->name() + " runs instead of TensorRT: " + listed(reasons, "; "));
       }
       return runner;
     } catch (const Unfit& error) {
       reasons.emplace_back(error.what());
-      if (dynamic_cast<const NoGpu*>(&error) == nullptr) {
-        skipped = std::string(backend.name) + " is skipped: " + error.what();
-      }
+      skipped = skipped || dynamic_cast<const NoGpu*>(&error) == nullptr;
     }
   }
-  throw Error("no backend can run " + bundle.path().string() + " here: " + listed(reasons, "; "));
+  throw Error("no backend can run " + path + " here: " + listed(reasons, "; "));
 }
 
 /// The backend that the options name, as `kind` or `kind:which`.

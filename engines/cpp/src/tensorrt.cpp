@@ -14,6 +14,7 @@
 #include "engines.hpp"
 #include "log.hpp"
 #include "logits.hpp"
+#include "notice.hpp"
 #include "runner.hpp"
 
 namespace mrcfa {
@@ -99,19 +100,25 @@ Lane::Lane(std::shared_ptr<const Engines> engines)
 }
 
 void Lane::capture() {
-  for (std::size_t turn = 0; turn < graphs_.size(); ++turn) {
+  std::array<cuda::Owned<cudaGraphExec_t>, 2> graphs;
+  for (std::size_t turn = 0; turn < graphs.size(); ++turn) {
     bind(turn);
     // A context sets itself up in its first run with new addresses, which must not be captured.
     enqueue(own_.get());
-    const bool can = std::all_of(contexts_.begin(), contexts_.end(), [this](const auto& context) {
-      return capturable(*context, own_.get(), 0);
-    });
-    graphs_[turn] = can ? cuda::captured(own_.get(), [this] { enqueue(own_.get()); }) : nullptr;
-    if (!graphs_[turn]) {
-      graphs_ = {};
+    try {
+      for (const auto& context : contexts_) {
+        if (!capturable(*context, own_.get(), 0)) {
+          throw Error("this engine allocates memory or waits while it runs");
+        }
+      }
+      graphs[turn] = cuda::captured(own_.get(), [this] { enqueue(own_.get()); });
+    } catch (const Error& error) {
+      notice(std::string("CUDA graphs cannot be recorded: ") + error.what() +
+             "; kernels are launched one by one");
       return;
     }
   }
+  graphs_ = std::move(graphs);
 }
 
 void Lane::step(const Frame& frame) {
@@ -201,9 +208,10 @@ class TensorRtRunner final : public Runner {
       : engines_(std::move(engines)), lane_(cuda::made_in<Lane>(engines_->context, engines_)) {}
 
   [[nodiscard]] std::string name() const override {
-    const bool without = engines_->graphs && !lane_->as_graphs();
-    return "tensorrt (" + engines_->name + (without ? ", without CUDA graphs)" : ")");
+    return "tensorrt (" + engines_->name + (lane_->as_graphs() ? ")" : ", no CUDA graphs)");
   }
+
+  [[nodiscard]] bool on_gpu() const override { return true; }
 
   void step(const Frame& frame) override {
     const cuda::Current current(*engines_->context);

@@ -104,7 +104,7 @@ void context_gone(const char* bundle) {
   mrcfa::Stream stream(bundle);
   own.destroy();
   expect_error([&] { segmented(stream, frame_of(stream.info(), 0)); },
-               "the CUDA context of this stream has gone; destroy the stream before its context");
+               "the CUDA context that this stream was opened in is gone; destroy streams before");
 }
 
 /// FAKE_GPU_LOST_AFTER=2
@@ -116,10 +116,10 @@ void gpu_lost(const char* bundle) {
   for (int again = 0; again < 2; ++again) {
     expect_error(
         [&] { segmented(stream, frame); },
-        "the GPU failed to take the frame: unspecified launch failure; if it does so again, "
-        "start the program anew: nvidia-smi shows whether the GPU is still there");
+        "the GPU stopped working (it failed to take the frame: unspecified launch failure), and "
+        "what ran on it is lost; look for the reason in the system's log (dmesg)");
   }
-  expect_error([&] { mrcfa::Stream other = stream.sibling(); }, "the GPU failed to ");
+  expect_error([&] { mrcfa::Stream other = stream.sibling(); }, "the GPU stopped working (it ");
 }
 
 /// Frames that are queued keep what they held, although the caller's memory and ours change.

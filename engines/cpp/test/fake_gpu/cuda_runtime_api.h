@@ -112,6 +112,8 @@ inline const char* cudaGetErrorString(cudaError_t error) {
       return "CUDA driver version is insufficient for CUDA runtime version";
     case cudaErrorLaunchFailure:
       return "unspecified launch failure";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
     case cudaErrorMemoryAllocation:
       return "out of memory";
     default:
@@ -166,7 +168,7 @@ inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** add
   return cudaSuccess;
 }
 inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  *memory = fake::allocated(fake::device_memory, bytes);
+  *memory = fake::lost() ? nullptr : fake::allocated(fake::device_memory, bytes);
   return fake::status();
 }
 inline cudaError_t cudaFree(void* memory) {
@@ -174,7 +176,7 @@ inline cudaError_t cudaFree(void* memory) {
   return fake::status();
 }
 inline cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
-  *memory = fake::allocated(fake::pinned_memory, bytes);
+  *memory = fake::lost() ? nullptr : fake::allocated(fake::pinned_memory, bytes);
   return fake::status();
 }
 inline cudaError_t cudaFreeHost(void* memory) {
@@ -204,7 +206,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
   return fake::status();
 }
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new FakeStream;
+  *stream = fake::lost() ? nullptr : new FakeStream;
   return fake::status();
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -220,7 +222,7 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new FakeEvent;
+  *event = fake::lost() ? nullptr : new FakeEvent;
   return fake::status();
 }
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
