@@ -32,8 +32,9 @@ struct Options {
   /// TensorRT if the bundle has an engine that runs here, else ONNX Runtime. What follows the colon
   /// of `tensorrt:…` is the name or flavour of an engine, as `mrcfa inspect` shows it.
   std::string backend = "auto";
-  /// What `auto` does if there are a GPU and an engine, or a GPU build of ONNX Runtime, and
-  /// something else has to run: throw why. Otherwise it says so on standard error and goes on.
+  /// Throw where a GPU is there and cannot be used as `auto` and ONNX Runtime should: something
+  /// else than TensorRT runs, or the CPU, or single nodes on it. Otherwise that is said on standard
+  /// error, and the work goes on.
   bool strict = false;
   /// `fp32` or `fp16`; empty takes fp32 on a CPU and fp16 on a GPU, where the bundle has it.
   std::string precision;
