@@ -9,7 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpp_library import CPP, RESET, SANITIZERS, Once, Segment, include_of, linked, run, runner_of
+from cpp_library import (
+    CPP,
+    FAKE,
+    FAKE_RTX,
+    RESET,
+    SANITIZERS,
+    TENSORRT_SOURCES,
+    Once,
+    Segment,
+    compiled,
+    include_of,
+    library_objects,
+    linked,
+    run,
+    runner_of,
+    tool,
+)
 from tiny_bundle import write_tiny
 
 from mrcfa import Stream
@@ -35,9 +51,9 @@ def onnxruntime(once: Once) -> list[Any]:
 @pytest.fixture(scope="module")
 def build(once: Once, onnxruntime: list[Any]) -> Path:
     """The folder of everything that CMake builds."""
-    for tool in ("cmake", "c++"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"C++: not run (no {tool})")
+    for program in ("cmake", "c++"):
+        if shutil.which(program) is None:
+            pytest.skip(f"C++: not run (no {program})")
     headers, json_headers = include_of("onnxruntime_c_api.h"), include_of("nlohmann/json.hpp")
 
     def make(folder: Path) -> None:
@@ -56,6 +72,42 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
 @pytest.fixture(scope="module")
 def segment(build: Path) -> Segment:
     return runner_of(build / "mrcfa-segment")
+
+
+@pytest.fixture(scope="module")
+def fake_library(build: Path, onnxruntime: list[Any], once: Once) -> list[Any]:
+    """The library with the TensorRT backend on a fake GPU, as words for the linker."""
+    return [*_fakes("fake", FAKE, once), *library_objects(build, "onnxruntime"), *onnxruntime]
+
+
+@pytest.fixture(scope="module")
+def fake_gpu(build: Path, fake_library: list[Any], once: Once) -> Segment:
+    """mrcfa-segment with that library."""
+    return runner_of(once("segment", lambda path: compiled(path, tool(build), *fake_library)))
+
+
+@pytest.fixture(scope="module")
+def fake_rtx(build: Path, onnxruntime: list[Any], once: Once) -> Segment:
+    """mrcfa-segment on a fake GPU with TensorRT-RTX."""
+    words = [tool(build), *library_objects(build, "onnxruntime"), *onnxruntime]
+
+    def make(path: Path) -> None:
+        compiled(path, *_fakes("fake-rtx", FAKE_RTX, once), *words)
+
+    return runner_of(once("segment-rtx", make))
+
+
+def _fakes(name: str, words: tuple[Any, ...], once: Once) -> list[Path]:
+    """The sources that see TensorRT, compiled for one of the fake ones."""
+    headers = ("-I", CPP / "src", "-isystem", include_of("onnxruntime_cxx_api.h"))
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        for source in TENSORRT_SOURCES:
+            options = ("-c", *headers, *words, "-DMRCFA_ONNXRUNTIME")
+            compiled(folder / f"{source.stem}.o", *options, source)
+
+    return list(once(name, make).glob("*.o"))
 
 
 @pytest.fixture(scope="session")

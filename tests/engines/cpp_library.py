@@ -86,3 +86,47 @@ def write(file: Path, content: str | bytes) -> None:
 def edit(path: Path, **changes: Any) -> None:
     content = json.loads((path / MANIFEST).read_text())
     write(path / MANIFEST, json.dumps({**content, **changes}))
+
+
+TENSORRT_SOURCES = [
+    CPP / f"src/{name}.cpp"
+    for name in ("stream", "tensorrt", "engines", "fitting", "context", "runtime_cache")
+]
+FAKE = ("-I", CPP / "test/fake_gpu", '-DMRCFA_TENSORRT="tensorrt"')
+"""Compiler words for a TensorRT and a CUDA that are made of the CPU."""
+FAKE_RTX = ("-I", CPP / "test/fake_gpu", '-DMRCFA_TENSORRT="rtx"', "-DFAKE_RTX")
+
+
+def library_objects(build: Path, *more: str) -> list[Path]:
+    """What the library is made of without its backends, and more of its sources."""
+    folder = build / "CMakeFiles"
+    names = ("logits", "notice", "driver", *more)
+    objects = [folder / f"mrcfa.dir/src/{name}.cpp.o" for name in names]
+    return [*folder.glob("mrcfa_bundle.dir/src/*.o"), *objects]
+
+
+def tool(build: Path) -> Path:
+    return build / "CMakeFiles/mrcfa-segment.dir/tool/segment.cpp.o"
+
+
+def with_engines(path: Path, *targets: list[int], **changes: Any) -> Path:
+    """Engines for the fake GPU, which are ONNX files; FP32 and FP16 for each list of targets."""
+    engine = {"flavour": "tensorrt", "tensorrt": "10.3.0", "plugin": None, "layers": None}
+    files = {
+        "fp32": {"encoder": "encoder.onnx", "decoder": "decoder.onnx"},
+        "fp16": {"encoder": "encoder.fp16.onnx", "decoder": "decoder.fp16.onnx"},
+    }
+    engines = [
+        {
+            **engine,
+            "compute_capabilities": capabilities,
+            "precision": name,
+            "variant": name,
+            **parts,
+            **changes,
+        }
+        for capabilities in targets or ([75],)
+        for name, parts in files.items()
+    ]
+    edit(path, engines=engines)
+    return path

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 from cpp_library import (
     CPP,
+    FAKE,
     FRAMES,
     RESET,
+    TENSORRT_SOURCES,
     WARNINGS,
-    Once,
-    Segment,
     compiled,
-    edit,
-    include_of,
+    library_objects,
     linked,
     masks_in,
     run,
-    runner_of,
+    tool,
+    with_engines,
 )
 
 from mrcfa import machine
@@ -33,63 +33,7 @@ from mrcfa import machine
 TENSORRT_INCLUDES = [
     folder for folder in os.environ.get("TENSORRT_INCLUDE", "").split(os.pathsep) if folder
 ]
-TENSORRT_SOURCES = [
-    CPP / f"src/{name}.cpp" for name in ("stream", "tensorrt", "engines", "fitting")
-]
 CUDA = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
-FAKE = ("-I", CPP / "test/fake_gpu", '-DMRCFA_TENSORRT="tensorrt"')
-"""Compiler words for a TensorRT and a CUDA that are made of the CPU."""
-
-
-def objects(build: Path) -> list[Path]:
-    """What the library is made of without its backends."""
-    folder = build / "CMakeFiles"
-    return [*folder.glob("mrcfa_bundle.dir/src/*.o"), folder / "mrcfa.dir/src/logits.cpp.o"]
-
-
-def tool(build: Path) -> Path:
-    return build / "CMakeFiles/mrcfa-segment.dir/tool/segment.cpp.o"
-
-
-@pytest.fixture(scope="module")
-def fake_library(build: Path, onnxruntime: list[Any], once: Once) -> list[Any]:
-    """The library with the TensorRT backend on that fake GPU, as words for the linker."""
-    headers = ("-I", CPP / "src", "-isystem", include_of("onnxruntime_cxx_api.h"))
-
-    def make(folder: Path) -> None:
-        folder.mkdir()
-        for source in TENSORRT_SOURCES:
-            compiled(folder / f"{source.stem}.o", "-c", *headers, *FAKE, source)
-
-    folder = once("fake", make)
-    return [*folder.glob("*.o"), *objects(build), *onnxruntime]
-
-
-@pytest.fixture(scope="module")
-def fake_gpu(build: Path, fake_library: list[Any], once: Once) -> Segment:
-    """mrcfa-segment with that library."""
-    return runner_of(once("segment", lambda path: compiled(path, tool(build), *fake_library)))
-
-
-def with_engines(path: Path, **changes: Any) -> Path:
-    """Engines for the fake GPU, which are ONNX files."""
-    engine = {
-        "flavour": "tensorrt",
-        "tensorrt": "10.3.0",
-        "compute_capabilities": [75],
-        "plugin": None,
-        "layers": None,
-    }
-    files = {
-        "fp32": {"encoder": "encoder.onnx", "decoder": "decoder.onnx"},
-        "fp16": {"encoder": "encoder.fp16.onnx", "decoder": "decoder.fp16.onnx"},
-    }
-    engines = [
-        {**engine, "precision": name, "variant": name, **parts, **changes}
-        for name, parts in files.items()
-    ]
-    edit(path, engines=engines)
-    return path
 
 
 def test_the_tensorrt_backend_swaps_its_state_and_replays_its_graphs(
@@ -110,15 +54,17 @@ def test_the_tensorrt_backend_runs_a_baseline_with_the_state_that_it_has(
     assert np.array_equal(masks_in(done, frames), pythons_masks(path, "fp16", frames))
 
 
-@pytest.mark.parametrize(
-    ("words", "environment"), [(["--no-graphs"], {}), ([], {"FAKE_GPU_NO_GRAPHS": "1"})]
-)
-def test_the_tensorrt_backend_works_without_graphs(
-    words, environment, fake_gpu, bundle, copy, clip, pythons_masks
+@pytest.mark.parametrize("failing", ["", "begin", "end", "instantiate"])
+def test_the_tensorrt_backend_works_without_graphs_and_its_name_says_if_it_must(
+    failing, fake_gpu, bundle, copy, clip, pythons_masks
 ):
-    frames = clip(6, 96, 160)
-    done = fake_gpu(with_engines(copy), *words, frames=frames, **environment)
+    frames, path = clip(6, 96, 160), with_engines(copy)
+    words = [] if failing else ["--no-graphs"]
+    done = fake_gpu(path, *words, frames=frames, FAKE_GPU_NO_GRAPHS=failing)
     assert np.array_equal(masks_in(done, frames), pythons_masks(bundle("b0"), "fp16", frames))
+    shown = fake_gpu(path, *words, "--info", FAKE_GPU_NO_GRAPHS=failing).stdout.decode()
+    assert "runs on tensorrt (tensorrt fp16 sm75, Fake RTX, no CUDA graphs)\n" in shown
+    assert (b"mrcfa: CUDA graphs cannot be recorded: " in done.stderr) is bool(failing)
 
 
 def test_the_tensorrt_backend_gives_masks_of_a_bundle_with_logits(
@@ -133,6 +79,18 @@ def test_the_tensorrt_backend_gives_masks_of_a_bundle_with_logits(
     ("changes", "environment", "sentence"),
     [
         ({}, {"FAKE_GPU_ABSENT": "1"}, "no GPU can be used here: no CUDA-capable device"),
+        (
+            {},
+            {"FAKE_GPU_OLD_DRIVER": "1"},
+            "this build of mrcfa is for CUDA 13.0 and NVIDIA's driver knows CUDA up to 12.4; "
+            "update the driver, or build mrcfa with that CUDA",
+        ),
+        (
+            {},
+            {"FAKE_TENSORRT_NULL": "1"},
+            "tensorrt 10.3.0 does not start: CUDA initialization failure with error: 35; NVIDIA's "
+            "driver knows CUDA up to 13.0, which may be too old",
+        ),
         (
             {"compute_capabilities": [86, 89]},
             {},
@@ -183,7 +141,9 @@ def test_an_engine_that_cannot_run_here_is_told_with_both_sides(
 def test_other_versions_of_the_same_major_load_a_version_compatible_engine(fake_gpu, copy):
     path = with_engines(copy, tensorrt="10.9.0", version_compatible=True)
     assert b"runs on tensorrt" in fake_gpu(path, "--info").stdout
-    assert fake_gpu(with_engines(path, tensorrt="11.1.0", version_compatible=True)).returncode == 2
+    with_engines(path, tensorrt="11.1.0", version_compatible=True)
+    done = fake_gpu(path, "--info", "--backend", "tensorrt")
+    assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_a_plugin_library_is_loaded_for_engines_that_need_it(fake_gpu, copy, tmp_path):
@@ -226,7 +186,7 @@ def test_without_a_gpu_the_real_libraries_end_in_one_sentence(build, copy, tmp_p
     (library,) = Path(folder).glob("libtensorrt_rtx.so.*")
     program = compiled(
         tmp_path / "segment",
-        *(*words, *TENSORRT_SOURCES, *objects(build), tool(build)),
+        *(*words, *TENSORRT_SOURCES, *library_objects(build), tool(build)),
         *(library, cudart, f"-Wl,-rpath,{folder}", f"-Wl,-rpath,{cudart.parent}"),
     )
     path = with_engines(copy, flavour="rtx")

@@ -32,15 +32,22 @@ struct Options {
   /// TensorRT if the bundle has an engine that runs here, else ONNX Runtime. What follows the colon
   /// of `tensorrt:…` is the name or flavour of an engine, as `mrcfa inspect` shows it.
   std::string backend = "auto";
+  /// Throw where a GPU is there and cannot be used as `auto` and ONNX Runtime should: something
+  /// else than TensorRT runs, or the CPU, or single nodes on it. Otherwise that is said on standard
+  /// error, and the work goes on.
+  bool strict = false;
   /// `fp32` or `fp16`; empty takes fp32 on a CPU and fp16 on a GPU, where the bundle has it.
   std::string precision;
   /// Threads of ONNX Runtime on the CPU; 0 lets it choose.
   int threads = 0;
-  /// Index of the GPU.
+  /// Index of the GPU. The work is done in the CUDA context that is current where the stream is
+  /// made, if it is on that GPU, else in the GPU's primary one; no call changes the caller's.
   int device = 0;
-  /// A cudaStream_t to work on, which must outlive the stream; null for one of its own.
+  /// A cudaStream_t of that context to work on, which must outlive the stream; null for one of its
+  /// own.
   void* cuda_stream = nullptr;
-  /// Launch each frame's kernels as one CUDA graph, where TensorRT can.
+  /// Launch each frame's kernels as one CUDA graph; where TensorRT cannot, the backend's name says
+  /// so.
   bool cuda_graphs = true;
   /// libmrcfa_plugin.so, for engines that were built with it; empty takes the environment variable
   /// MRCFA_PLUGIN_LIBRARY.
@@ -83,6 +90,8 @@ class MRCFA_API Stream {
 
   /// Segment the next frame: `rgb` is height × width × 3 bytes, `mask` receives height × width
   /// bytes, a class per pixel. The frame must have the bundle's size: resizing lives in the graphs.
+  /// A frame on the device is read on the stream's CUDA stream, so it is written on that
+  /// (`Options::cuda_stream`) or is complete before the call.
   ///
   /// Returns when the mask is there. The one exception is TensorRT on a caller's CUDA stream with
   /// the mask on the device: that is queued, and both pointers must stay valid until it is done.

@@ -1,10 +1,9 @@
 #include "bundle.hpp"
 
-#include <cerrno>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
+#include "files.hpp"
 #include "sentence.hpp"
 #include "sha256.hpp"
 
@@ -14,23 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
-
-/// Everything in a file; an Error of Python's words if it cannot be read.
-std::string content_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string content;
-  std::error_code failure;
-  const std::uintmax_t bytes = fs::file_size(path, failure);
-  if (!failure && file) {
-    content.resize(bytes);
-    file.read(content.data(), static_cast<std::streamsize>(bytes));
-  }
-  if (failure || !file) {
-    throw Error(path.string() + " cannot be read: " +
-                (failure ? failure : std::error_code(errno, std::generic_category())).message());
-  }
-  return content;
-}
 
 }  // namespace
 

@@ -14,6 +14,12 @@ class Unfit : public Error {
   using Error::Error;
 };
 
+/// The same, for a machine without a GPU: nothing was skipped then.
+class NoGpu : public Unfit {
+ public:
+  using Unfit::Unfit;
+};
+
 /// A bundle on disk. Opening reads the manifest alone; `read` checks each file when asked.
 class Bundle {
  public:

@@ -1,9 +1,11 @@
-// What the TensorRT backend needs of CUDA, as objects that clean up after themselves.
+// What the TensorRT backend needs of CUDA, as objects that clean up after themselves. All of it
+// works in the context that is current.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -13,42 +15,46 @@
 namespace mrcfa::cuda {
 
 inline void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) {
-    throw Error(std::string("the GPU failed to ") + what + ": " + cudaGetErrorString(status));
+  if (status == cudaSuccess) {
+    return;
   }
+  const std::string failure = std::string("failed to ") + what + ": " + cudaGetErrorString(status);
+  if (status == cudaErrorMemoryAllocation) {
+    throw Error("the GPU " + failure + "; nvidia-smi shows who holds its memory");
+  }
+  throw Error(
+      "the GPU stopped working (it " + failure +
+      "), and what ran on it is lost; look for the reason in the system's log (dmesg), then "
+      "start the program anew");
 }
-
-/// Makes a GPU the thread's current one for a while: a stream may be handed to any thread. A GPU
-/// that cannot be had fails at the next call that is checked, so this is good in destructors too.
-class OnDevice {
- public:
-  explicit OnDevice(int device) noexcept {
-    cudaGetDevice(&before_);
-    cudaSetDevice(device);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() { cudaSetDevice(before_); }
-
- private:
-  int before_ = 0;
-};
 
 struct Free {
   void operator()(void* memory) const { cudaFree(memory); }
 };
 using DeviceMemory = std::unique_ptr<void, Free>;
 
-inline DeviceMemory zeros(std::size_t bytes, cudaStream_t stream) {
+inline DeviceMemory device_memory(std::size_t bytes) {
   void* memory = nullptr;
   check(cudaMalloc(&memory, bytes), "give memory");
-  DeviceMemory made(memory);
-  check(cudaMemsetAsync(memory, 0, bytes, stream), "clear memory");
-  return made;
+  return DeviceMemory(memory);
+}
+
+struct FreeHost {
+  void operator()(std::uint8_t* memory) const { cudaFreeHost(memory); }
+};
+/// Host memory that the GPU copies from and to by itself; other memory passes through a buffer of
+/// the driver, which holds up the thread.
+using PinnedMemory = std::unique_ptr<std::uint8_t, FreeHost>;
+
+inline PinnedMemory pinned_memory(std::size_t bytes) {
+  void* memory = nullptr;
+  check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "give host memory");
+  return PinnedMemory(static_cast<std::uint8_t*>(memory));
 }
 
 struct Destroy {
   void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
   void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
   void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
 };
@@ -62,24 +68,36 @@ inline Owned<cudaStream_t> new_stream() {
   return Owned<cudaStream_t>(stream);
 }
 
-/// What `work` queues on `stream`, as one graph; none if something in it cannot be captured.
+inline Owned<cudaEvent_t> new_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+  return Owned<cudaEvent_t>(event);
+}
+
+/// What `work` queues on `stream`, as one graph; an Error if something in it cannot be captured,
+/// which changes nothing else.
 template <class Work>
 Owned<cudaGraphExec_t> captured(cudaStream_t stream, Work work) {
   // Thread-local: other threads may go on allocating memory meanwhile.
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture a graph");
-  bool queued = true;
-  try {
-    work();
-  } catch (const Error&) {
-    queued = false;
-  }
+  cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  std::string failure;
   cudaGraph_t graph = nullptr;
-  const bool ended = cudaStreamEndCapture(stream, &graph) == cudaSuccess;
+  if (status == cudaSuccess) {
+    try {
+      work();
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    status = cudaStreamEndCapture(stream, &graph);
+  }
   const Owned<cudaGraph_t> owner(graph);
   cudaGraphExec_t made = nullptr;
-  if (!queued || !ended || cudaGraphInstantiateWithFlags(&made, graph, 0) != cudaSuccess) {
+  if (status == cudaSuccess && failure.empty()) {
+    status = cudaGraphInstantiateWithFlags(&made, graph, 0);
+  }
+  if (status != cudaSuccess || !failure.empty()) {
     cudaGetLastError();  // a failure here is an answer, and must not surface in a later call
-    return nullptr;
+    throw Error(failure.empty() ? cudaGetErrorString(status) : failure);
   }
   return Owned<cudaGraphExec_t>(made);
 }

@@ -12,21 +12,19 @@ namespace {
 constexpr const char* kPlugin = "mrcfa::SelectTokens 1";
 constexpr const char* kPluginVariable = "MRCFA_PLUGIN_LIBRARY";
 
-Gpu gpu(int index) {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0) {
-    throw Unfit(std::string("no GPU can be used here: ") +
-                cudaGetErrorString(status == cudaSuccess ? cudaErrorNoDevice : status) +
-                "; choose onnxruntime:cpu to run without one");
-  }
-  if (index < 0 || index >= count) {
-    throw Error("there is no GPU " + std::to_string(index) + "; the last one here is " +
-                std::to_string(count - 1));
-  }
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, index), "describe itself");
-  return {index, properties.name, 10 * properties.major + properties.minor};
+/// 13000 -> `13.0`
+std::string release(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+int driver_version() {
+  int version = 0;
+  cudaDriverGetVersion(&version);  // 0 without one
+  return version;
+}
+
+std::string driver_release() {
+  return release(driver_version());
 }
 
 Library library() {
@@ -60,17 +58,54 @@ TensorSpec spec_of(const nvinfer1::ICudaEngine& engine, const char* name) {
 
 }  // namespace
 
-Engines::Engines(const Bundle& bundle, const Options& options, const std::string& which)
-    : gpu(mrcfa::gpu(options.device)),
+Gpu gpu_of(int index) {
+  int count = 0;
+  int needed = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  const int driver = driver_version();
+  cudaRuntimeGetVersion(&needed);
+  if (status == cudaErrorInsufficientDriver && driver > 0) {
+    throw Unfit("this build of mrcfa is for CUDA " + release(needed) +
+                " and NVIDIA's driver knows CUDA up to " + release(driver) +
+                "; update the driver, or build mrcfa with that CUDA");
+  }
+  if (status != cudaSuccess || count == 0) {
+    const bool none = driver == 0 || status == cudaErrorNoDevice || status == cudaSuccess;
+    const std::string sentence =
+        std::string("no GPU can be used here: ") +
+        cudaGetErrorString(status == cudaSuccess ? cudaErrorNoDevice : status) +
+        "; choose onnxruntime:cpu to run without one";
+    if (none) {
+      throw NoGpu(sentence);
+    }
+    throw Unfit(sentence);
+  }
+  if (index < 0) {
+    throw Error("device is " + std::to_string(index) + "; GPUs are counted from 0");
+  }
+  if (index >= count) {
+    throw Error("there is no GPU " + std::to_string(index) + "; the last one here is " +
+                std::to_string(count - 1));
+  }
+  cudaDeviceProp properties{};
+  cuda::check(cudaGetDeviceProperties(&properties, index), "describe itself");
+  return {index, properties.name, 10 * properties.major + properties.minor};
+}
+
+Engines::Engines(std::shared_ptr<const cuda::Context> the_context, Gpu the_gpu,
+                 const Bundle& bundle, const Options& options, const std::string& which)
+    : context(std::move(the_context)),
+      gpu(std::move(the_gpu)),
       stream(static_cast<cudaStream_t>(options.cuda_stream)),
       graphs(options.cuda_graphs),
       network(bundle.manifest().size),
       frame(bundle.manifest().frame) {
   const Engine& engine = fitting_engine(bundle, which, options.precision, gpu, library());
-  const cuda::OnDevice current(gpu.index);
-  name = "tensorrt (" + name_of(engine) + ", " + gpu.name + ")";
-  runtime = Log::made<Unfit>([] { return nvinfer1::createInferRuntime(Log::get()); },
-                             library().product() + " does not start");
+  name = name_of(engine) + ", " + gpu.name;
+  runtime = Log::made<Unfit>(
+      [] { return nvinfer1::createInferRuntime(Log::get()); },
+      library().title() + " does not start",
+      "; NVIDIA's driver knows CUDA up to " + driver_release() + ", which may be too old");
   // A version-compatible engine brings its own runtime as host code, which must be allowed.
   runtime->setEngineHostCodeAllowed(engine.version_compatible);
   if (engine.plugin) {
@@ -119,12 +154,15 @@ void Engines::load_plugin(std::filesystem::path library) const {
 
 Part Engines::part(const Bundle& bundle, const Engine& engine, const std::string& file) const {
   const std::string plan = bundle.read(file);
-  const std::string module = engine.flavour == "rtx" ? "tensorrt_rtx" : "tensorrt";
   Part made{
       Log::made<Unfit>([&] { return runtime->deserializeCudaEngine(plan.data(), plan.size()); },
-                       module + " " + library().version + " on " + gpu.name + " cannot load " +
+                       library().title() + " on " + gpu.name + " cannot load " +
                            (bundle.path() / file).string() + ", built with " + engine.tensorrt),
-      {}};
+      {},
+      nullptr};
+  made.cache = std::make_unique<RuntimeCache>(
+      *made.engine, runtime_cache_file(bundle.manifest().files.at(file).sha256, gpu.name,
+                                       gpu.capability, library().version));
   for (int i = 0; i < made.engine->getNbIOTensors(); ++i) {
     made.tensors.push_back(spec_of(*made.engine, made.engine->getIOTensorName(i)));
   }

@@ -10,20 +10,29 @@
 #include <vector>
 
 #include "bundle.hpp"
+#include "context.hpp"
 #include "fitting.hpp"
+#include "runtime_cache.hpp"
 
 namespace mrcfa {
 
-/// One engine and its tensors.
+/// One engine, its tensors, and what makes its contexts.
 struct Part {
   std::unique_ptr<nvinfer1::ICudaEngine> engine;
   std::vector<TensorSpec> tensors;
+  std::unique_ptr<RuntimeCache> cache;
 };
 
-/// Both engines and what is known about them; siblings share it, and nothing in it changes.
-struct Engines {
-  Engines(const Bundle& bundle, const Options& options, const std::string& which);
+/// The GPU of that index; Unfit if CUDA cannot be used, and NoGpu if that is because there is none.
+Gpu gpu_of(int index);
 
+/// Both engines and what is known about them; siblings share it, and nothing in it changes. To be
+/// made and destroyed in its context.
+struct Engines {
+  Engines(std::shared_ptr<const cuda::Context> context, Gpu gpu, const Bundle& bundle,
+          const Options& options, const std::string& which);
+
+  std::shared_ptr<const cuda::Context> context;
   Gpu gpu;
   cudaStream_t stream;  ///< The caller's, or null.
   bool graphs;          ///< Whether to launch CUDA graphs.

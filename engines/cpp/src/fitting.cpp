@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "sentence.hpp"
 
@@ -58,6 +59,10 @@ std::string Library::product() const {
   return product_of(flavour);
 }
 
+std::string Library::title() const {
+  return (flavour == "rtx" ? "tensorrt_rtx " : "tensorrt ") + version;
+}
+
 std::string name_of(const Engine& engine) {
   return engine.flavour + " " + engine.precision + " " +
          joined(engine.compute_capabilities, "sm", "+");
@@ -67,15 +72,19 @@ const Engine& fitting_engine(const Bundle& bundle, const std::string& which,
                              const std::string& precision, const Gpu& gpu, const Library& library) {
   const std::vector<Engine>& all = bundle.manifest().engines;
   std::vector<const Engine*> candidates;
-  for (const bool fp16 : {true, false}) {
-    for (auto engine = all.rbegin(); engine != all.rend(); ++engine) {
-      if ((engine->precision == "fp16") == fp16 &&
-          (which.empty() || which == name_of(*engine) || which == engine->flavour) &&
-          (precision.empty() || precision == engine->precision)) {
-        candidates.push_back(&*engine);
-      }
+  for (auto engine = all.rbegin(); engine != all.rend(); ++engine) {
+    if ((which.empty() || which == name_of(*engine) || which == engine->flavour) &&
+        (precision.empty() || precision == engine->precision)) {
+      candidates.push_back(&*engine);
     }
   }
+  std::stable_sort(
+      candidates.begin(), candidates.end(), [](const Engine* one, const Engine* other) {
+        const auto rank = [](const Engine& engine) {
+          return std::pair(engine.precision != "fp16", engine.compute_capabilities.size());
+        };
+        return rank(*one) < rank(*other);
+      });
   if (candidates.empty()) {
     std::vector<std::string> names;
     std::transform(all.begin(), all.end(), std::back_inserter(names), name_of);

@@ -19,12 +19,16 @@ struct Library {
   std::string version;  ///< Major, minor and patch.
 
   [[nodiscard]] std::string product() const;
+  /// `tensorrt 10.3.0`, as Python names the module.
+  [[nodiscard]] std::string title() const;
 };
 
 /// `tensorrt fp16 sm75+sm86`, as `mrcfa inspect` shows it.
 std::string name_of(const Engine& engine);
 
-/// The newest engine that this machine can load, FP16 first; `which` is its name or flavour.
+/// Of the engines that this machine can load an FP16 one first, then the most specific, for an
+/// engine for several GPUs is the program of the oldest, then the newest, which is listed last.
+/// `which` is its name or flavour.
 const Engine& fitting_engine(const Bundle& bundle, const std::string& which,
                              const std::string& precision, const Gpu& gpu, const Library& library);
 

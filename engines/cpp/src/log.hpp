@@ -25,13 +25,13 @@ class Log final : public nvinfer1::ILogger {
     }
   }
 
-  /// What `work` makes; if that is nothing, an error that ends with TensorRT's complaint.
+  /// What `work` makes; if that is nothing, an error with TensorRT's complaint and the remedy.
   template <class Failure, class Work>
-  static auto made(Work work, const std::string& failure) {
+  static auto made(Work work, const std::string& failure, const std::string& remedy = "") {
     forget();
     std::unique_ptr<std::remove_pointer_t<decltype(work())>> result(work());
     if (!result) {
-      throw Failure(failure + ": " + complaint());
+      throw Failure(failure + ": " + complaint() + remedy);
     }
     return result;
   }

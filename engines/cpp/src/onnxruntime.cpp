@@ -1,8 +1,10 @@
 // The bundle's ONNX graphs in ONNX Runtime: CPU, or CUDA where it really loads.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "logits.hpp"
+#include "notice.hpp"
 #include "ort.hpp"
 #include "runner.hpp"
 #include "sentence.hpp"
@@ -63,22 +65,27 @@ struct Sessions {
   }
 };
 
+Unfit useless_cuda(const std::string& why) {
+  return Unfit(std::string("ONNX Runtime cannot use its ") + kCudaProvider + " here: " + why +
+               "; choose onnxruntime:cpu, or link a GPU build of ONNX Runtime");
+}
+
 void add_cuda(const Api& api, OrtSessionOptions& settings, const Options& options) try {
+  api.check_version(ort::kOldestMinorForCuda, " for CUDA");
   const auto cuda = api.make<OrtCUDAProviderOptionsV2>(
       [&](OrtCUDAProviderOptionsV2** out) { return api->CreateCUDAProviderOptions(out); });
   const std::string device = std::to_string(options.device);
-  const char* key = "device_id";
-  const char* value = device.c_str();
-  api.check(api->UpdateCUDAProviderOptions(cuda.get(), &key, &value, 1));
+  // TF32 would round the products of FP32 graphs to ten bits.
+  const std::array<const char*, 2> keys = {"device_id", "use_tf32"};
+  const std::array<const char*, 2> values = {device.c_str(), "0"};
+  api.check(api->UpdateCUDAProviderOptions(cuda.get(), keys.data(), values.data(), keys.size()));
   if (options.cuda_stream != nullptr) {
     api.check(api->UpdateCUDAProviderOptionsWithValue(cuda.get(), "user_compute_stream",
                                                       options.cuda_stream));
   }
   api.check(api->SessionOptionsAppendExecutionProvider_CUDA_V2(&settings, cuda.get()));
 } catch (const Error& error) {
-  throw Unfit(std::string("ONNX Runtime cannot use its ") + kCudaProvider +
-              " here; choose onnxruntime:cpu, or link a GPU build of ONNX Runtime (" +
-              error.what() + ")");
+  throw useless_cuda(error.what());
 }
 
 Owned<OrtSessionOptions> session_options(const Api& api, const Options& options, bool cuda) {
@@ -95,6 +102,48 @@ Owned<OrtSessionOptions> session_options(const Api& api, const Options& options,
     add_cuda(api, *made, options);
   }
   return made;
+}
+
+Owned<OrtSession> new_session(const Api& api, const OrtEnv& env, const std::string& model,
+                              const OrtSessionOptions& settings) {
+  return api.make<OrtSession>([&](OrtSession** out) {
+    return api->CreateSessionFromArray(&env, model.data(), model.size(), &settings, out);
+  });
+}
+
+Owned<OrtSession> session_on_cpu(const Api& api, const OrtEnv& env, const std::string& model,
+                                 const std::filesystem::path& file, const Options& options) try {
+  return new_session(api, env, model, *session_options(api, options, false));
+} catch (const Error& error) {
+  throw Error("ONNX Runtime cannot load " + file.string() + ": " + error.what());
+}
+
+/// With every node on the GPU; that the CPU has to run some is told, or Unfit where the options are
+/// strict.
+Owned<OrtSession> session_on_cuda(const Api& api, const OrtEnv& env, const std::string& model,
+                                  const std::string& file, const Options& options) {
+  const Owned<OrtSessionOptions> whole = session_options(api, options, true);
+  api.check(api->AddSessionConfigEntry(whole.get(), "session.disable_cpu_ep_fallback", "1"));
+  // That it refuses is no error yet.
+  api.check(api->SetSessionLogSeverityLevel(whole.get(), ORT_LOGGING_LEVEL_FATAL));
+  std::string refusal;
+  try {
+    return new_session(api, env, model, *whole);
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
+  try {
+    Owned<OrtSession> made = new_session(api, env, model, *session_options(api, options, true));
+    if (options.strict) {
+      throw Unfit(refusal);
+    }
+    notice("not the GPU but the CPU runs some nodes of " + file + ": " + refusal);
+    return made;
+  } catch (const Unfit&) {
+    throw;
+  } catch (const Error& error) {
+    throw useless_cuda(error.what());
+  }
 }
 
 Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
@@ -125,18 +174,10 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
     return api->CreateMemoryInfo(cuda ? "Cuda" : "Cpu", OrtDeviceAllocator,
                                  cuda ? options.device : 0, OrtMemTypeDefault, out);
   });
-  const Owned<OrtSessionOptions> settings = session_options(api, options, cuda);
   const auto session = [&](const Graph& graph) {
     const std::string model = bundle.read(graph.file);
-    try {
-      return api.make<OrtSession>([&](OrtSession** out) {
-        return api->CreateSessionFromArray(env.get(), model.data(), model.size(), settings.get(),
-                                           out);
-      });
-    } catch (const Error& error) {
-      throw Error("ONNX Runtime cannot load " + (bundle.path() / graph.file).string() + ": " +
-                  error.what());
-    }
+    return cuda ? session_on_cuda(api, *env, model, graph.file, options)
+                : session_on_cpu(api, *env, model, bundle.path() / graph.file, options);
   };
   encoder = session(variant.encoder);
   decoder = session(variant.decoder);
@@ -193,6 +234,7 @@ class OnnxRuntimeRunner final : public Runner {
   }
 
   [[nodiscard]] std::string name() const override { return sessions_->name; }
+  [[nodiscard]] bool on_gpu() const override { return sessions_->cuda; }
 
   void step(const Frame& frame) override {
     const bool logits = sessions_->answer.name == "logits";
@@ -252,11 +294,25 @@ std::unique_ptr<Runner> open_onnxruntime(const Bundle& bundle, const Options& op
   if (!provider.empty() && provider != "cpu" && provider != "cuda") {
     throw Error("unknown provider " + in_quotes(provider) + "; choose one of cuda, cpu");
   }
-  const bool cuda =
-      provider == "cuda" || (provider.empty() && Api().has_provider(kCudaProvider) &&
-                             bundle.find_variant(options.precision, Device::gpu) != nullptr);
-  return std::make_unique<OnnxRuntimeRunner>(
-      std::make_shared<const Sessions>(bundle, options, cuda));
+  const auto opened = [&](bool cuda) {
+    return std::make_unique<OnnxRuntimeRunner>(
+        std::make_shared<const Sessions>(bundle, options, cuda));
+  };
+  if (provider == "cuda") {
+    return opened(true);
+  }
+  if (provider.empty() && Api().has_provider(kCudaProvider) &&
+      bundle.find_variant(options.precision, Device::gpu) != nullptr) {
+    try {
+      return opened(true);
+    } catch (const Unfit& error) {
+      if (options.strict) {
+        throw Error(error.what());
+      }
+      notice(std::string(error.what()) + "; ONNX Runtime goes on with the CPU");
+    }
+  }
+  return opened(false);
 }
 
 }  // namespace mrcfa

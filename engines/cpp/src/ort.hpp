@@ -14,6 +14,7 @@
 namespace mrcfa::ort {
 
 constexpr int kOldestMinor = 16;
+constexpr int kOldestMinorForCuda = 21;  ///< Before it, ArgMax ran on the CPU.
 
 struct Release {
   const OrtApi* api = nullptr;
@@ -37,19 +38,22 @@ class Api {
  public:
   Api() {
     const OrtApiBase* base = OrtGetApiBase();
-    const std::string version = base->GetVersionString();
-    int minor = 0;
-    if (version.rfind("1.", 0) == 0) {
-      std::from_chars(version.data() + 2, version.data() + version.size(), minor);
+    version_ = base->GetVersionString();
+    if (version_.rfind("1.", 0) == 0) {
+      std::from_chars(version_.data() + 2, version_.data() + version_.size(), minor_);
     }
-    if (minor < kOldestMinor) {
-      throw Unfit("ONNX Runtime " + version + " is too old; install 1." +
-                  std::to_string(kOldestMinor) + " or later");
-    }
-    api_ = base->GetApi(static_cast<std::uint32_t>(std::min(minor, ORT_API_VERSION)));
+    check_version(kOldestMinor, "");
+    api_ = base->GetApi(static_cast<std::uint32_t>(std::min(minor_, ORT_API_VERSION)));
   }
 
   const OrtApi* operator->() const { return api_; }
+
+  void check_version(int oldest, const char* purpose) const {
+    if (minor_ < oldest) {
+      throw Unfit("ONNX Runtime " + version_ + " is too old" + purpose + "; install 1." +
+                  std::to_string(oldest) + " or later");
+    }
+  }
 
   void check(OrtStatus* status) const {
     if (status != nullptr) {
@@ -82,7 +86,9 @@ class Api {
   }
 
  private:
-  const OrtApi* api_;
+  std::string version_;
+  int minor_ = 0;
+  const OrtApi* api_ = nullptr;
 };
 
 }  // namespace mrcfa::ort

@@ -25,6 +25,7 @@ class Runner {
 
   /// What runs and where, such as `onnxruntime (CPU, fp32)`.
   [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual bool on_gpu() const = 0;
   virtual void step(const Frame& frame) = 0;
   virtual void reset() = 0;
   [[nodiscard]] virtual std::unique_ptr<Runner> sibling() const = 0;

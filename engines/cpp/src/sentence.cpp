@@ -19,10 +19,10 @@ std::string in_quotes(const std::string& text) {
   return made + mark;
 }
 
-std::string listed(const std::vector<std::string>& names) {
+std::string listed(const std::vector<std::string>& names, const char* between) {
   std::string made;
   for (const std::string& name : names) {
-    made += (made.empty() ? "" : ", ") + name;
+    made += (made.empty() ? "" : between) + name;
   }
   return made;
 }

@@ -9,7 +9,7 @@ namespace mrcfa {
 /// `'name'`, as Python quotes a string in its messages; control characters are escaped.
 std::string in_quotes(const std::string& text);
 
-/// `a, b, c`.
-std::string listed(const std::vector<std::string>& names);
+/// `a, b, c`, or with something else between them.
+std::string listed(const std::vector<std::string>& names, const char* between = ", ");
 
 }  // namespace mrcfa

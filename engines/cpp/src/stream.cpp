@@ -2,7 +2,9 @@
 #include <array>
 #include <utility>
 
+#include "driver.hpp"
 #include "mrcfa.hpp"
+#include "notice.hpp"
 #include "runner.hpp"
 #include "sentence.hpp"
 
@@ -34,25 +36,46 @@ constexpr std::array<Backend, 2> kBackends = {{
 std::unique_ptr<Runner> opened(const Backend& backend, const Bundle& bundle, const Options& options,
                                const std::string& which) {
   if (backend.open == nullptr) {
-    throw Unfit(std::string("this build of mrcfa has no ") + backend.remedy);
+    const std::string sentence = std::string("this build of mrcfa has no ") + backend.remedy;
+    if (count_gpus() == 0) {
+      throw NoGpu(sentence);
+    }
+    throw Unfit(sentence);
   }
   return backend.open(bundle, options, which);
 }
 
-/// The first backend whose libraries and hardware are there.
+/// The first backend whose libraries and hardware are there. That a GPU is there and stays idle, or
+/// does not run TensorRT, is not passed over in silence.
 std::unique_ptr<Runner> best(const Bundle& bundle, const Options& options) {
-  std::string reasons;
+  const std::string path = bundle.path().string();
+  const bool engines = !bundle.manifest().engines.empty();
+  std::vector<std::string> reasons;
+  bool skipped = false;
   for (const Backend& backend : kBackends) {
-    if (backend.name == std::string("tensorrt") && bundle.manifest().engines.empty()) {
+    if (backend.name == std::string("tensorrt") && !engines) {
       continue;
     }
     try {
-      return opened(backend, bundle, options, "");
+      std::unique_ptr<Runner> runner = opened(backend, bundle, options, "");
+      if (!engines && !runner->on_gpu() && count_gpus() > 0) {
+        reasons = {path + " has no engine yet; build one with: mrcfa build " + path};
+        skipped = true;
+      }
+      if (skipped && options.strict) {
+        throw Error("only " + runner->name() + " can run " + path +
+                    " here: " + listed(reasons, "; "));
+      }
+      if (skipped) {
+        notice(runner->name() + " runs instead of TensorRT: " + listed(reasons, "; "));
+      }
+      return runner;
     } catch (const Unfit& error) {
-      reasons += (reasons.empty() ? "" : "; ") + std::string(error.what());
+      reasons.emplace_back(error.what());
+      skipped = skipped || dynamic_cast<const NoGpu*>(&error) == nullptr;
     }
   }
-  throw Error("no backend can run " + bundle.path().string() + " here: " + reasons);
+  throw Error("no backend can run " + path + " here: " + listed(reasons, "; "));
 }
 
 /// The backend that the options name, as `kind` or `kind:which`.
@@ -130,8 +153,11 @@ void Stream::reset() {
 }
 
 Stream Stream::sibling() const {
+  std::unique_ptr<Runner> runner = parts_->runner->sibling();
+  Info info = parts_->info;
+  info.backend = runner->name();
   return Stream(std::make_unique<Parts>(
-      Parts{parts_->bundle, parts_->masks, parts_->info, parts_->runner->sibling()}));
+      Parts{parts_->bundle, parts_->masks, std::move(info), std::move(runner)}));
 }
 
 const Info& Stream::info() const noexcept {

@@ -19,6 +19,7 @@ Frames are rgb24 without headers, of the size that the bundle takes; masks are a
   --raw WxH          size of the frames, as ffmpeg writes it; checked against the bundle's
   --as KIND          mask: class per pixel (gray); color: the classes' colours (rgb24)
   --backend NAME     auto, tensorrt, onnxruntime, onnxruntime:cpu or onnxruntime:cuda
+  --strict           fail if auto has to pass over a GPU's engine, instead of saying so
   --precision NAME   fp32 or fp16
   --threads N        of ONNX Runtime on the CPU
   --device N         index of the GPU
@@ -105,6 +106,8 @@ Arguments parsed(const std::vector<std::string>& words) {
       made.reset_every = number(word, value());
     } else if (word == "--no-graphs") {
       made.options.cuda_graphs = false;
+    } else if (word == "--strict") {
+      made.options.strict = true;
     } else if (word == "--info") {
       made.info = true;
     } else if (word.rfind('-', 0) == 0 || !made.bundle.empty()) {

@@ -1,15 +1,25 @@
 // TensorRT made of ONNX Runtime, for tests: a "plan" is an ONNX file, so the backend's handling of
-// state, addresses and graphs can be compared with ONNX Runtime's masks bit by bit.
+// state, addresses and graphs can be compared with ONNX Runtime's masks bit by bit. With FAKE_RTX
+// it is TensorRT-RTX: contexts cost compilation unless a runtime cache has it, told in the file
+// that FAKE_RTX_COMPILED names. FAKE_TENSORRT_NULL is a runtime that does not start.
 #pragma once
 
 #include <onnxruntime_cxx_api.h>
 
 #include <cstdint>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "cuda_runtime_api.h"
+#include "fake_rtx.h"
+
+#ifdef FAKE_RTX
+#define TRT_MAJOR_RTX 1
+#endif
 
 inline int getInferLibMajorVersion() {
   return 10;
@@ -23,6 +33,7 @@ inline int getInferLibPatchVersion() {
 
 namespace nvinfer1 {
 
+enum class ProfilingVerbosity { kLAYER_NAMES_ONLY, kNONE, kDETAILED };
 enum class DataType { kFLOAT, kHALF, kINT8, kINT32, kBOOL, kUINT8 };
 
 struct Dims {
@@ -56,23 +67,63 @@ struct Tensor {
   std::vector<std::int64_t> shape;
 };
 
-class IExecutionContext {
+class IExecutionContext : InContext {
  public:
-  IExecutionContext(Ort::Session& session, const std::vector<Tensor>& tensors, std::size_t inputs)
-      : session_(session), tensors_(tensors), inputs_(inputs) {}
+  IExecutionContext(Ort::Session& session, const std::vector<Tensor>& tensors, std::size_t inputs,
+                    std::int64_t scratch_bytes, ExecutionContextAllocationStrategy strategy)
+      : InContext("an execution context"),
+        session_(session),
+        tensors_(tensors),
+        inputs_(inputs),
+        scratch_bytes_(scratch_bytes) {
+    if (strategy != ExecutionContextAllocationStrategy::kUSER_MANAGED) {
+      cudaMalloc(&owned_, static_cast<std::size_t>(scratch_bytes));
+      scratch_ = owned_;
+      ++own_scratch;
+    }
+  }
+  ~IExecutionContext() {
+    if (owned_ != nullptr) {
+      cudaFree(owned_);
+    }
+  }
 
+  static inline std::atomic<int> own_scratch = 0;  ///< Contexts that have memory to themselves.
+  static inline std::atomic<int> nvtx_ranges = 0;
+
+  void setDeviceMemoryV2(void* memory, std::int64_t bytes) {
+    scratch_ = bytes >= scratch_bytes_ ? memory : nullptr;
+  }
+  bool setNvtxVerbosity(ProfilingVerbosity verbosity) {
+    verbosity_ = verbosity;
+    return true;
+  }
   bool setTensorAddress(const char* name, void* address) {
     addresses_[name] = address;
     return true;
   }
+#ifdef FAKE_RTX
+  bool isStreamCapturable(cudaStream_t) const {
+    return !fake::set("FAKE_GPU_NO_GRAPHS", "capturable");
+  }
+#endif
 
   bool enqueueV3(cudaStream_t stream) {
     // The first run sets the context up, which a capture forbids.
-    if (stream->capturing && !std::exchange(ran_, true)) {
+    if (scratch_ == nullptr || (stream->capturing && !std::exchange(ran_, true))) {
       return false;
     }
+#ifdef FAKE_RTX
+    if (stream->capturing && !isStreamCapturable(stream)) {
+      fake::fail("what is not capturable is captured");
+    }
+#endif
     ran_ = true;
-    stream->queued.push_back([this, addresses = addresses_] { run(addresses); });
+    nvtx_ranges += verbosity_ == ProfilingVerbosity::kNONE ? 0 : 1;
+    stream->queued.push_back([this, addresses = addresses_, scratch = scratch_] {
+      std::memset(scratch, 0xA5, static_cast<std::size_t>(scratch_bytes_));
+      run(addresses);
+    });
     return true;
   }
 
@@ -100,14 +151,20 @@ class IExecutionContext {
   Ort::Session& session_;
   const std::vector<Tensor>& tensors_;
   std::size_t inputs_;
+  std::int64_t scratch_bytes_;
+  void* scratch_ = nullptr;
+  void* owned_ = nullptr;
   std::map<std::string, void*> addresses_;
+  ProfilingVerbosity verbosity_ = ProfilingVerbosity::kDETAILED;
   bool ran_ = false;
 };
 
-class ICudaEngine {
+class ICudaEngine : InContext {
  public:
   ICudaEngine(const Ort::Env& env, const void* plan, std::size_t size)
-      : session_(env, plan, size, options()) {
+      : InContext("an engine"),
+        session_(env, plan, size, options()),
+        plan_(std::hash<std::string_view>()({static_cast<const char*>(plan), size})) {
     Ort::AllocatorWithDefaultOptions allocator;
     for (std::size_t i = 0; i < session_.GetInputCount(); ++i) {
       add(session_.GetInputNameAllocated(i, allocator).get(), session_.GetInputTypeInfo(i));
@@ -143,11 +200,36 @@ class ICudaEngine {
     return made;
   }
 
-  IExecutionContext* createExecutionContext() {
-    return new IExecutionContext(session_, tensors_, inputs_);
+  std::int64_t getDeviceMemorySizeV2() const {
+    return static_cast<std::int64_t>(1000 * tensors_.size());
   }
 
+  IExecutionContext* createExecutionContext(
+      ExecutionContextAllocationStrategy strategy = ExecutionContextAllocationStrategy::kSTATIC) {
+    compile(nullptr);
+    return new IExecutionContext(session_, tensors_, inputs_, getDeviceMemorySizeV2(), strategy);
+  }
+
+#ifdef FAKE_RTX
+  IRuntimeConfig* createRuntimeConfig() { return new IRuntimeConfig; }
+  IExecutionContext* createExecutionContext(IRuntimeConfig* config) {
+    compile(config->cache == nullptr ? nullptr : &config->cache->plans);
+    return new IExecutionContext(session_, tensors_, inputs_, getDeviceMemorySizeV2(),
+                                 config->strategy);
+  }
+#endif
+
  private:
+  /// Unless it is among what was compiled before.
+  void compile(std::set<std::size_t>* before) const {
+    const char* told = std::getenv("FAKE_RTX_COMPILED");
+    if (before == nullptr || before->insert(plan_).second) {
+      if (told != nullptr) {
+        std::ofstream(told, std::ios::app) << plan_ << "\n";
+      }
+    }
+  }
+
   static Ort::SessionOptions options() {
     Ort::SessionOptions made;
     made.SetIntraOpNumThreads(2);
@@ -169,13 +251,14 @@ class ICudaEngine {
   }
 
   Ort::Session session_;
+  std::size_t plan_;
   std::vector<Tensor> tensors_;
   std::size_t inputs_ = 0;
 };
 
-class IRuntime {
+class IRuntime : InContext {
  public:
-  explicit IRuntime(ILogger& logger) : logger_(logger) {}
+  explicit IRuntime(ILogger& logger) : InContext("a runtime"), logger_(logger) {}
 
   void setEngineHostCodeAllowed(bool) {}
   IPluginRegistry& getPluginRegistry() { return registry_; }
@@ -196,6 +279,10 @@ class IRuntime {
 };
 
 inline IRuntime* createInferRuntime(ILogger& logger) {
+  if (fake::set("FAKE_TENSORRT_NULL")) {
+    logger.log(ILogger::Severity::kERROR, "CUDA initialization failure with error: 35");
+    return nullptr;
+  }
   return new IRuntime(logger);
 }
 

@@ -1,33 +1,58 @@
 // A GPU made of the CPU, for tests: "device" memory is the heap, work waits in its stream until
 // somebody waits for it, and a graph replays what was captured with the addresses of that time. So
-// state that does not swap, a graph of the other parity and a mask read too early all change the
-// numbers.
+// state that does not swap, a graph of the other parity, a mask read too early and a pinned buffer
+// written too early all change the numbers.
+//
+// FAKE_GPU_ABSENT, FAKE_GPU_COUNT, FAKE_GPU_OLD_DRIVER, FAKE_GPU_LOST_AFTER (frames from the host)
+// and FAKE_GPU_NO_GRAPHS (begin, end, instantiate, capturable) make it a worse one.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <utility>
-#include <vector>
 
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
+#include "cuda.h"
+
+#define CUDART_VERSION 13000
+
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureInvalidated = 901
+};
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
 constexpr unsigned cudaStreamNonBlocking = 1;
+constexpr unsigned cudaEventDisableTiming = 2;
+constexpr unsigned cudaHostAllocDefault = 0;
+constexpr unsigned long long cudaEnableDefault = 0;
 
+struct FakeHandle {
+  CUcontext context = fake::context();
+};
 using FakeWork = std::vector<std::function<void()>>;
-struct FakeStream {
+struct FakeStream : FakeHandle {
   bool capturing = false;
   FakeWork queued;
   FakeWork before;  ///< What was queued before the capture began, which goes on meanwhile.
 };
 using cudaStream_t = FakeStream*;
+struct FakeEvent : FakeHandle {
+  cudaStream_t stream = nullptr;  ///< That has still to reach it.
+};
+using cudaEvent_t = FakeEvent*;
 struct FakeGraph {
   FakeWork work;
 };
 using cudaGraph_t = FakeGraph*;
-struct FakeGraphExec {
+struct FakeGraphExec : FakeHandle {
   FakeWork work;
 };
 using cudaGraphExec_t = FakeGraphExec*;
@@ -37,43 +62,140 @@ struct cudaDeviceProp {
   int major, minor;
 };
 
-inline const char* cudaGetErrorString(cudaError_t) {
-  return "no CUDA-capable device is detected";
+namespace fake {
+
+inline std::map<const void*, std::pair<CUcontext, std::size_t>> device_memory;
+inline std::map<const void*, std::pair<CUcontext, std::size_t>> pinned_memory;
+inline std::atomic<int> pageable_copies = 0;
+inline std::atomic<int> frames = 0;
+
+inline bool lost() {
+  const char* after = std::getenv("FAKE_GPU_LOST_AFTER");
+  return after != nullptr && frames > std::atoi(after);
+}
+
+inline cudaError_t status() {
+  return lost() ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+inline void* allocated(decltype(device_memory)& where, std::size_t bytes) {
+  const std::lock_guard<std::recursive_mutex> lock(guard);
+  void* memory = std::malloc(bytes);
+  where[memory] = {context(), bytes};
+  return memory;
+}
+
+inline void release(decltype(device_memory)& where, void* memory, const char* what) {
+  const std::lock_guard<std::recursive_mutex> lock(guard);
+  freed_in(where.at(memory).first, what);
+  where.erase(memory);
+  std::free(memory);
+}
+
+inline bool pinned(const void* memory) {
+  const std::lock_guard<std::recursive_mutex> lock(guard);
+  return pinned_memory.count(memory) > 0;
+}
+
+template <class Handle>
+cudaError_t destroyed(Handle* handle, const char* what) {
+  freed_in(handle->context, what);
+  delete handle;
+  return status();
+}
+
+}  // namespace fake
+
+inline const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    default:
+      return "no CUDA-capable device is detected";
+  }
 }
 inline cudaError_t cudaGetLastError() {
   return cudaSuccess;
 }
-inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = std::getenv("FAKE_GPU_ABSENT") == nullptr ? 1 : 0;
-  return *count == 1 ? cudaSuccess : cudaErrorNoDevice;
-}
-inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+inline cudaError_t cudaDriverGetVersion(int* version) {
+  *version = fake::set("FAKE_GPU_ABSENT") ? 0 : fake::set("FAKE_GPU_OLD_DRIVER") ? 12040 : 13000;
   return cudaSuccess;
 }
-inline cudaError_t cudaSetDevice(int) {
+inline cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = fake::set("FAKE_GPU_OLD_DRIVER") ? 0 : fake::count();
+  return *count > 0                         ? cudaSuccess
+         : fake::set("FAKE_GPU_OLD_DRIVER") ? cudaErrorInsufficientDriver
+                                            : cudaErrorNoDevice;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = fake::current() == nullptr ? 0 : fake::current()->device;
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int device) {
+  if (fake::current() != nullptr) {
+    fake::stack.pop_back();
+  }
+  fake::stack.push_back(fake::started(device));
   return cudaSuccess;
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {"Fake RTX", 7, 5};
   return cudaSuccess;
 }
-inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  *memory = std::malloc(bytes);
+inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** address, unsigned,
+                                                    unsigned long long,
+                                                    cudaDriverEntryPointQueryResult* found) {
+  static const std::map<std::string, void*> functions = {
+      {"cuDeviceGet", reinterpret_cast<void*>(&cuDeviceGet)},
+      {"cuCtxGetCurrent", reinterpret_cast<void*>(&cuCtxGetCurrent)},
+      {"cuCtxGetDevice", reinterpret_cast<void*>(&cuCtxGetDevice)},
+      {"cuCtxPushCurrent", reinterpret_cast<void*>(&cuCtxPushCurrent)},
+      {"cuCtxPopCurrent", reinterpret_cast<void*>(&cuCtxPopCurrent)},
+      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&cuDevicePrimaryCtxRetain)},
+      {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(&cuDevicePrimaryCtxRelease)}};
+  *address = functions.at(name);
+  *found = cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }
+inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  *memory = fake::lost() ? nullptr : fake::allocated(fake::device_memory, bytes);
+  return fake::status();
+}
 inline cudaError_t cudaFree(void* memory) {
-  std::free(memory);
-  return cudaSuccess;
+  fake::release(fake::device_memory, memory, "device memory");
+  return fake::status();
+}
+inline cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
+  *memory = fake::lost() ? nullptr : fake::allocated(fake::pinned_memory, bytes);
+  return fake::status();
+}
+inline cudaError_t cudaFreeHost(void* memory) {
+  fake::release(fake::pinned_memory, memory, "pinned memory");
+  return fake::status();
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes,
                                    cudaStream_t stream) {
   stream->queued.push_back([=] { std::memset(memory, value, bytes); });
-  return cudaSuccess;
+  return fake::status();
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
                                    cudaMemcpyKind kind, cudaStream_t stream) {
-  if (kind == cudaMemcpyHostToDevice) {  // pageable memory is free to change after the call
+  fake::frames += kind == cudaMemcpyHostToDevice ? 1 : 0;
+  const void* host = kind == cudaMemcpyHostToDevice ? from : to;
+  if (kind != cudaMemcpyDeviceToDevice && !fake::pinned(host)) {
+    ++fake::pageable_copies;
+  }
+  if (kind == cudaMemcpyHostToDevice && !fake::pinned(from)) {  // free to change after the call
     const auto* begin = static_cast<const char*>(from);
     stream->queued.push_back([to, staged = std::vector<char>(begin, begin + bytes)] {
       std::memcpy(to, staged.data(), staged.size());
@@ -81,38 +203,63 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
   } else {
     stream->queued.push_back([=] { std::memcpy(to, from, bytes); });
   }
-  return cudaSuccess;
+  return fake::status();
 }
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new FakeStream;
-  return cudaSuccess;
+  *stream = fake::lost() ? nullptr : new FakeStream;
+  return fake::status();
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
+  return fake::destroyed(stream, "a stream");
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (fake::lost()) {
+    return fake::status();
+  }
   for (const auto& work : std::exchange(stream->queued, {})) {
     work();
   }
   return cudaSuccess;
 }
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = fake::lost() ? nullptr : new FakeEvent;
+  return fake::status();
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return fake::destroyed(event, "an event");
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->stream = stream;
+  stream->queued.push_back([event] { event->stream = nullptr; });
+  return fake::status();
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return event->stream == nullptr ? fake::status() : cudaStreamSynchronize(event->stream);
+}
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (fake::set("FAKE_GPU_NO_GRAPHS", "begin")) {
+    return cudaErrorStreamCaptureInvalidated;
+  }
   stream->before = std::exchange(stream->queued, {});
   stream->capturing = true;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = new FakeGraph{std::exchange(stream->queued, std::move(stream->before))};
+  FakeWork work = std::exchange(stream->queued, std::move(stream->before));
   stream->capturing = false;
+  if (fake::set("FAKE_GPU_NO_GRAPHS", "end")) {
+    *graph = nullptr;
+    return cudaErrorStreamCaptureInvalidated;
+  }
+  *graph = new FakeGraph{std::move(work)};
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,
                                                  unsigned long long) {
-  if (std::getenv("FAKE_GPU_NO_GRAPHS") != nullptr) {
+  if (fake::set("FAKE_GPU_NO_GRAPHS", "instantiate")) {
     return cudaErrorMemoryAllocation;
   }
-  *made = new FakeGraphExec{graph->work};
+  *made = new FakeGraphExec{{}, graph->work};
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -120,10 +267,9 @@ inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
-  delete graph;
-  return cudaSuccess;
+  return fake::destroyed(graph, "a graph");
 }
 inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   stream->queued.insert(stream->queued.end(), graph->work.begin(), graph->work.end());
-  return cudaSuccess;
+  return fake::status();
 }

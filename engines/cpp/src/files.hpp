@@ -1,0 +1,21 @@
+// Reading and writing whole files, and the user's cache folder, as mrcfa/files.py has them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace mrcfa {
+
+/// Everything in a file; an Error of Python's words if it cannot be read.
+std::string content_of(const std::filesystem::path& path);
+
+/// Beside its name first, then renamed: whoever sees the name sees all of it. An Error of Python's
+/// words if that cannot be done.
+void write_whole(const std::filesystem::path& path, std::string_view content);
+
+/// Where the user's caches lie: what is lost with them can be made again. Empty if there is no
+/// home.
+std::filesystem::path cache_folder();
+
+}  // namespace mrcfa

@@ -1,0 +1,148 @@
+#include "runtime_cache.hpp"
+
+#include <cctype>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "files.hpp"
+#include "log.hpp"
+#include "mrcfa.hpp"
+#include "notice.hpp"
+#include "sha256.hpp"
+
+namespace mrcfa {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr auto kUserManaged = nvinfer1::ExecutionContextAllocationStrategy::kUSER_MANAGED;
+constexpr const char* kFailure = "TensorRT cannot prepare the engine";
+
+}  // namespace
+
+fs::path runtime_cache_file(const std::string& sha256, const std::string& gpu, int capability,
+                            const std::string& version) {
+  const fs::path folder = cache_folder();
+  if (folder.empty()) {
+    return {};
+  }
+  std::string slug;
+  for (const char letter : gpu) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (std::isalnum(byte) != 0) {
+      slug += static_cast<char>(std::tolower(byte));
+    } else if (!slug.empty() && slug.back() != '-') {
+      slug += '-';
+    }
+  }
+  return folder / "tensorrt-rtx" /
+         (sha256.substr(0, 16) + "-" + slug + "-sm" + std::to_string(capability) + "-" + version +
+          ".cache");
+}
+
+#ifdef TRT_MAJOR_RTX
+
+namespace {
+
+constexpr std::size_t kDigest = 64;  // hexadecimal digits
+
+}  // namespace
+
+struct RuntimeCache::Kernels {
+  fs::path file;
+  std::string known;  ///< The digest of what the file holds, which precedes it there.
+  std::unique_ptr<nvinfer1::IRuntimeCache> cache;
+  std::mutex busy;
+
+  void read();
+  void write();
+};
+
+void RuntimeCache::Kernels::read() {
+  std::error_code ignored;
+  if (file.empty() || !fs::exists(file, ignored)) {
+    return;
+  }
+  const std::string subject = "the runtime cache " + file.string();
+  const std::string remedy = "; TensorRT-RTX compiles this engine anew";
+  std::string content;
+  try {
+    content = content_of(file);
+  } catch (const Error& error) {
+    notice("the runtime cache " + std::string(error.what()) + remedy);
+    return;
+  }
+  const std::string digest = content.substr(0, kDigest);
+  content.erase(0, digest.size());
+  if (sha256(content) != digest) {
+    notice(subject + " is damaged" + remedy);
+    return;
+  }
+  Log::forget();
+  if (!cache->deserialize(content.data(), content.size())) {
+    notice(subject + " is not of this GPU, driver and version: " + Log::complaint() + remedy);
+    return;
+  }
+  known = digest;
+}
+
+void RuntimeCache::Kernels::write() {
+  const std::unique_ptr<nvinfer1::IHostMemory> made(cache->serialize());
+  if (file.empty() || !made) {
+    return;
+  }
+  const std::string content(static_cast<const char*>(made->data()), made->size());
+  const std::string digest = sha256(content);
+  if (digest == known) {
+    return;
+  }
+  known = digest;
+  try {
+    write_whole(file, digest + content);
+  } catch (const Error& error) {
+    notice(std::string(error.what()) +
+           ", so TensorRT-RTX compiles this engine again at every start");
+  }
+}
+
+RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& engine, fs::path file)
+    : engine_(engine), kernels_(std::make_unique<Kernels>()) {
+  const auto settings = Log::made<Error>([&] { return engine_.createRuntimeConfig(); }, kFailure);
+  if (file.empty()) {
+    notice("there is no cache folder (HOME is not set); name one with XDG_CACHE_HOME");
+  }
+  kernels_->file = std::move(file);
+  kernels_->cache = Log::made<Error>([&] { return settings->createRuntimeCache(); }, kFailure);
+  kernels_->read();
+}
+
+std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context() {
+  const std::lock_guard<std::mutex> alone(kernels_->busy);
+  const auto settings = Log::made<Error>([&] { return engine_.createRuntimeConfig(); }, kFailure);
+  if (!settings->setRuntimeCache(*kernels_->cache)) {
+    notice("TensorRT-RTX takes no runtime cache, so it compiles anew at every start");
+  }
+  settings->setExecutionContextAllocationStrategy(kUserManaged);
+  auto made =
+      Log::made<Error>([&] { return engine_.createExecutionContext(settings.get()); }, kFailure);
+  kernels_->write();
+  return made;
+}
+
+#else
+
+struct RuntimeCache::Kernels {};
+
+RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& engine, fs::path /*file*/) : engine_(engine) {}
+
+std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context() {
+  return Log::made<Error>([&] { return engine_.createExecutionContext(kUserManaged); }, kFailure);
+}
+
+#endif
+
+RuntimeCache::~RuntimeCache() = default;
+
+}  // namespace mrcfa

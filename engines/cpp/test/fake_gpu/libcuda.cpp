@@ -1,0 +1,8 @@
+// A driver that sees one GPU, for tests of what a build without TensorRT says then.
+extern "C" int cuInit(unsigned) {
+  return 0;
+}
+extern "C" int cuDeviceGetCount(int* count) {
+  *count = 1;
+  return 0;
+}
