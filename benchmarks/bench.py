@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.clip import Images, benchmark_clip, looped
+from benchmarks.compiled import peer_costs
 from benchmarks.contenders import Contender, Role, contenders, reference
 from benchmarks.environment import environment, gpu_clocks, gpu_state
 from benchmarks.footprint import footprint
@@ -68,6 +69,7 @@ def bench(path: Path, options: BenchOptions, show: Show = lambda name, share: No
         pictures={number: clip[number % len(clip)] for number in pictured},
         wanted=judge.masks,
         unchecked=judge.reason,
+        peer_costs=peer_costs(bundle) if options.peer else {},
     )
 
 

@@ -1,4 +1,4 @@
-"""Roofline bounds on FPS from the costs in the manifest; never measurements."""
+"""Roofline bounds on FPS from the costs of graphs and engines; never measurements."""
 
 import math
 from collections.abc import Sequence
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import Cost, Device, Graph, Variant
+from mrcfa.manifest import Cost, Device, Engine, Graph, Variant
 
 PAPER_FPS = 40.1
 """What the paper reports for MRCFA with MiT-B1 on a Quadro RTX 6000."""
 PAPER_GPU = "Quadro RTX 6000"
+LAUNCH_S = 2e-6
+"""Between two kernels of a CUDA graph, about."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class GpuModel:
     """Peak of dense FP16 on tensor cores, and memory bandwidth, as NVIDIA publishes them."""
 
     name: str
+    sm: int
+    """Compute capability."""
     tflops: float
     gb_per_s: float
 
@@ -42,15 +46,15 @@ class GpuModel:
 # and 170 TOPS of the GPU alone, in Super mode) and sparse FP4 (Thor: 2070); dense FP16 is a quarter
 # and an eighth of that.
 GPUS = (
-    GpuModel(PAPER_GPU, 130.5, 672),
-    GpuModel("T4", 65, 320),
-    GpuModel("A10", 125, 600),
-    GpuModel("L4", 121, 300),
-    GpuModel("RTX 4090", 330.3, 1008),
-    GpuModel("Jetson Orin Nano", 16.75, 102),
-    GpuModel("Jetson Orin NX", 19.2, 102.4),
-    GpuModel("Jetson AGX Orin", 42.5, 204.8),
-    GpuModel("Jetson AGX Thor", 258.75, 273),
+    GpuModel(PAPER_GPU, 75, 130.5, 672),
+    GpuModel("T4", 75, 65, 320),
+    GpuModel("A10", 86, 125, 600),
+    GpuModel("L4", 89, 121, 300),
+    GpuModel("RTX 4090", 89, 330.3, 1008),
+    GpuModel("Jetson Orin Nano", 87, 16.75, 102),
+    GpuModel("Jetson Orin NX", 87, 19.2, 102.4),
+    GpuModel("Jetson AGX Orin", 87, 42.5, 204.8),
+    GpuModel("Jetson AGX Thor", 110, 258.75, 273),
 )
 
 
@@ -63,12 +67,16 @@ class Ceiling:
     """If all intermediate results stayed on the chip."""
     unfused_fps: float
     """If each operator read and wrote memory on its own: what fusing starts from."""
+    engine_fps: float | None
+    """If the kernels of the bundle's engine for it read and wrote memory; None without one."""
 
 
 def ceilings(bundle: Bundle) -> list[Ceiling]:
     """Of every GPU in the table; empty for a bundle without FP16 graphs, which the peaks are of."""
     variant = bounded_variant(bundle)
-    return [] if variant is None else [_ceiling(variant, gpu) for gpu in GPUS]
+    if variant is None:
+        return []
+    return [_ceiling(variant, gpu, _engine_for(bundle, gpu)) for gpu in GPUS]
 
 
 def bounded_variant(bundle: Bundle) -> Variant | None:
@@ -105,7 +113,16 @@ def intensity(cost: Cost) -> float:
     return 2 * cost.multiply_adds / max(cost.bytes_moved, 1)
 
 
-def _ceiling(variant: Variant, gpu: GpuModel) -> Ceiling:
+def _engine_for(bundle: Bundle, gpu: GpuModel) -> Engine | None:
+    fit = (
+        engine
+        for engine in bundle.manifest.engines
+        if gpu.sm in engine.compute_capabilities and engine.precision == "fp16" and engine.costs
+    )
+    return min(fit, key=lambda engine: len(engine.compute_capabilities), default=None)
+
+
+def _ceiling(variant: Variant, gpu: GpuModel, engine: Engine | None) -> Ceiling:
     unfused = sum(gpu.seconds(cost.multiply_adds, cost.bytes_moved) for cost in variant.cost)
     fused = sum(
         gpu.seconds(
@@ -114,7 +131,20 @@ def _ceiling(variant: Variant, gpu: GpuModel) -> Ceiling:
         )
         for part, graph in variant.graphs.items()
     )
-    return Ceiling(gpu, 1 / fused, 1 / unfused)
+    kernels = None if engine is None else _kernel_seconds(variant, gpu, engine)
+    return Ceiling(gpu, 1 / fused, 1 / unfused, None if kernels is None else 1 / kernels)
+
+
+def _kernel_seconds(variant: Variant, gpu: GpuModel, engine: Engine) -> float:
+    """Of both plans: their bytes or their arithmetic, whichever takes longer, and the launches."""
+    return sum(
+        LAUNCH_S * cost.kernels
+        + gpu.seconds(
+            sum(each.multiply_adds for each in variant.cost if each.graph == part),
+            cost.bytes_written + cost.bytes_read,
+        )
+        for part, cost in engine.costs.items()
+    )
 
 
 def _compulsory_bytes(graph: Graph) -> int:

@@ -192,19 +192,53 @@ def _cost(result: Result) -> str:
         f'<p class="note">Read off the fp16 graphs: {what}. Times are the roofline of '
         f"{escape(gpu.name)} in FP16 if nothing were fused, no measurements.</p>"
         f"{_table((*counted, 'ms, nothing fused', 'bound by'), rows)}"
+        f"{_plans(result)}"
         "<h3>What GPUs could do at best</h3>"
         f'<div class="pair"><div>{_ceilings(result)}</div>{_roofline(costs, gpu)}</div>'
     )
 
 
+def _plans(result: Result) -> str:
+    """What the compiler made of both graphs, and of the peer."""
+    rows = [
+        [
+            f"{engine}: {part}",
+            str(cost.kernels),
+            f"{cost.bytes_written / 1e6:.1f}",
+            f"{cost.bytes_read / 1e6:.1f}",
+            *(
+                NOTHING if count is None else f"{count / 1e6:.1f}"
+                for count in (cost.activation_bytes, cost.weights_bytes)
+            ),
+        ]
+        for engine, part, cost in result.plans()
+    ]
+    if not rows:
+        return ""
+    columns = ("plan", "kernels", "MB written", "MB read", "MB activations", "MB weights")
+    return (
+        f"<h3>What the compiler made of them</h3>{_table(columns, rows)}"
+        '<p class="note">Per frame, as TensorRT lists its kernels; no measurements. The peer is '
+        "single-frame SegFormer, built for the same GPUs.</p>"
+    )
+
+
 def _ceilings(result: Result) -> str:
-    columns = ("GPU", "TFLOP/s", "GB/s", "FPS, nothing fused", "FPS, ceiling")
+    columns = (
+        "GPU",
+        "TFLOP/s",
+        "GB/s",
+        "FPS, nothing fused",
+        "FPS, the engine's kernels",
+        "FPS, ceiling",
+    )
     rows = [
         [
             each.gpu.name,
             f"{each.gpu.tflops:g}",
             f"{each.gpu.gb_per_s:g}",
             f"{each.unfused_fps:.0f}",
+            NOTHING if each.engine_fps is None else f"{each.engine_fps:.0f}",
             f"{each.fps:.0f}",
         ]
         for each in ceilings(result.bundle)
@@ -212,7 +246,8 @@ def _ceilings(result: Result) -> str:
     return (
         f"{_table(columns, rows)}"
         '<p class="note">Bounds from published peaks, not measurements. “Nothing fused”: every '
-        "operator reads and writes memory. “Ceiling”: only weights, frames and state do. "
+        "operator reads and writes memory. “The engine's kernels”: those of the engine that was "
+        "built do, with a launch each. “Ceiling”: only weights, frames and state do. "
         f"The paper reports {PAPER_FPS} FPS for MiT-B1 at 480×853 on a {PAPER_GPU}.</p>"
     )
 

@@ -18,7 +18,7 @@ from mrcfa.bundle import MANIFEST, Bundle
 from mrcfa.checks import Check
 from mrcfa.errors import MrcfaError, named
 from mrcfa.files import sha256
-from mrcfa.manifest import Device
+from mrcfa.manifest import Device, PlanCost
 
 PICTURED = 3
 """Frames whose masks are kept for the report."""
@@ -127,6 +127,8 @@ class Result:
     """The reference's masks of them."""
     unchecked: str
     """Why nothing could be compared with the reference, if so."""
+    peer_costs: Mapping[str, PlanCost] = field(default_factory=dict)
+    """What the compiler makes of the peer, by the name of the engine it is compared with."""
 
     @property
     def passed(self) -> bool:
@@ -189,9 +191,22 @@ class Result:
                 for name, variant in self.bundle.manifest.variants.items()
                 for cost in variant.cost
             ),
+            *(
+                {"kind": "engine", "engine": engine, "part": part, **asdict(cost)}
+                for engine, part, cost in self.plans()
+            ),
             *({"kind": "bound", **asdict(each)} for each in ceilings(self.bundle)),
         ]
         return "".join(json.dumps(line) + "\n" for line in lines)
+
+    def plans(self) -> list[tuple[str, str, PlanCost]]:
+        """Engine, part and cost of all that was compiled, the peer behind each engine."""
+        found = []
+        for engine in self.bundle.manifest.engines:
+            found += [(engine.name, part, cost) for part, cost in engine.costs.items()]
+            if engine.name in self.peer_costs:
+                found.append((engine.name, "peer", self.peer_costs[engine.name]))
+        return found
 
     def _fastest(self, rows: Sequence[Row]) -> str:
         row = min(rows, key=lambda row: row.speed.percentile_ms(50) if row.speed else math.inf)

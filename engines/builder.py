@@ -7,14 +7,14 @@ that differs is how a target is named, which `Target` and two lines here know.
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from engines.choices import PluginUse
-from engines.layers import Layer, layers
 from engines.progress import Progress, interruptible, monitor
 from engines.target import Target
 from mrcfa.bundle import MANIFEST, Bundle
@@ -32,7 +32,8 @@ from mrcfa.flavours import (
     load_plugin,
     logger,
 )
-from mrcfa.manifest import Device, Engine
+from mrcfa.layers import Layer, layers, plan_cost
+from mrcfa.manifest import Device, Engine, PlanCost
 from mrcfa.model.config import Config
 
 HIGHEST_LEVEL = 5
@@ -58,6 +59,7 @@ class Plan:
 
     content: bytes
     layers: list[Layer]
+    cost: PlanCost | None
     plugin: bool
     seconds: float
 
@@ -151,21 +153,36 @@ class _Compiler:
             self._config = self._configuration()
 
     def plan(self, part: str, file: Path, plugin: bool, progress: Progress) -> Plan:
+        """The plan that writes least, of all forms in which this target can take the graph."""
+        forms, plans, errors = self._forms(file, plugin), [], []
+        for number, content in enumerate(forms):
+            shown = partial(_shown, progress, part, number, len(forms))
+            try:
+                plans.append(self._built(file, content, plugin, shown))
+            except MrcfaError as error:
+                errors.append(error)
+        if not plans:
+            raise errors[0]
+        progress(part, 1.0)
+        return min(plans, key=lambda plan: plan.cost.bytes_written if plan.cost else 0)
+
+    def _built(
+        self, file: Path, content: bytes, plugin: bool, report: Callable[[float], None]
+    ) -> Plan:
         began = time.perf_counter()
         with heard(self._trt, self._options.verbose) as said:
-            network, parser = self._parsed(file, plugin)
+            network, parser = self._parsed(file, content, plugin)
             with interruptible() as stopped:
-                self._config.progress_monitor = monitor(
-                    self._trt, lambda share: progress(part, share), stopped
-                )
-                content = self._builder.build_serialized_network(network, self._config)
+                self._config.progress_monitor = monitor(self._trt, report, stopped)
+                plan = self._builder.build_serialized_network(network, self._config)
             del parser  # it owns the network's weights, so it had to stay until here
-        if content is None:
+        if plan is None:
             raise MrcfaError(f"{self._target.name} cannot build {file.name}: {complaint(said)}")
-        progress(part, 1.0)
+        found = layers(said)
         return Plan(
-            content=bytes(content),
-            layers=layers(said),
+            content=bytes(plan),
+            layers=found,
+            cost=plan_cost(found, said),
             plugin=_has_plugin(self._trt, network),
             seconds=time.perf_counter() - began,
         )
@@ -179,13 +196,13 @@ class _Compiler:
         except MrcfaError as error:
             raise MrcfaError(f"the engines are built, but: {error}") from None
 
-    def _parsed(self, file: Path, plugin: bool) -> tuple[Any, Any]:
+    def _parsed(self, file: Path, content: bytes, plugin: bool) -> tuple[Any, Any]:
         """Network and parser. Strongly typed: TensorRT 10 wants a flag, 11 knows nothing else."""
         kinds = self._trt.NetworkDefinitionCreationFlag
         flags = 1 << int(kinds.STRONGLY_TYPED) if hasattr(kinds, "STRONGLY_TYPED") else 0
         network = self._builder.create_network(flags)
         parser = self._trt.OnnxParser(network, logger(self._trt))
-        if not parser.parse(self._content(file, plugin)):
+        if not parser.parse(content):
             raise MrcfaError(f"{self._target.name} cannot read {file.name}: {_first(parser)}")
         if plugin and not _has_plugin(self._trt, network):
             raise MrcfaError(
@@ -194,20 +211,24 @@ class _Compiler:
             )
         return network, parser
 
-    def _content(self, file: Path, plugin: bool) -> bytes:
-        """The graph as this target wants it.
+    def _forms(self, file: Path, plugin: bool) -> list[bytes]:
+        """The graph as this target may take it: with grouped convs, as shifted sums, or both.
 
+        TensorRT-RTX has no kernel for grouped convs on sm_75. Elsewhere what it makes of each form
+        decides. TensorRT builds for minutes and has its own choice of kernels: the graph as it is.
         A plugin's call goes without the function's body: parsers before 10.7 always prefer a body.
         """
-        turing = self._target.flavour is Flavour.RTX and 75 in self._target.sms
-        if not plugin and not turing:
-            return file.read_bytes()
+        if self._target.flavour is not Flavour.RTX and not plugin:
+            return [file.read_bytes()]
         model = load("onnx").load(file)
         if plugin:
             del model.functions[:]
-        if turing:
-            model = load("engines.turing").without_grouped_convs(model)
-        return bytes(model.SerializeToString())
+        forms = [model]
+        shifts = load("engines.shifts")
+        if self._target.flavour is Flavour.RTX and shifts.has_grouped_convs(model):
+            shifted = shifts.without_grouped_convs(model)
+            forms = [shifted] if 75 in self._target.sms else [model, shifted]
+        return [bytes(form.SerializeToString()) for form in forms]
 
     def _configuration(self) -> Any:
         trt, options = self._trt, self._options
@@ -244,6 +265,11 @@ class _Compiler:
                 f"{path} is no timing cache of this GPU and {self._target.name}; "
                 "delete it or name another file"
             )
+
+
+def _shown(progress: Progress, part: str, number: int, forms: int, share: float) -> None:
+    """The share of a graph that is done when a share of one of its forms is."""
+    progress(part, (number + share) / forms)
 
 
 def _has_plugin(trt: ModuleType, network: Any) -> bool:
@@ -287,6 +313,7 @@ def _packed(
         if all(listing.values())
         else None,
         version_compatible=options.version_compatible,
+        costs={part: plan.cost for part, plan in plans.items() if plan.cost is not None},
     )
     return engine, contents
 

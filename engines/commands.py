@@ -73,7 +73,8 @@ def build(
         for part, plan in built.plans.items():
             typer.echo(
                 f"{part}: {len(plan.content) / 1e6:.1f} MB, {len(plan.layers)} layers, "
-                f"{plan.seconds:.1f} s"
+                + (f"{plan.cost.bytes_written / 1e6:.1f} MB written a frame, " if plan.cost else "")
+                + f"{plan.seconds:.1f} s"
             )
         typer.echo(f"added the engine {built.engine.name} to {bundle}")
     if warm:

@@ -4,19 +4,21 @@ Kept tokens are channels, (R, S, h, w), where the reference model has them on th
 (docs/algebra.md, lemma 6).
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.precision import widely
-from export.refinement import Affinity, Refine, upsampled
+from export.mask import GatheredMask
+from export.precision import widened
+from export.refinement import Affinity, MapNorm, Queries, Refine, steps_of, upsampled
 from export.select_tokens import select_tokens
 from export.tensors import entry_columns, selection
 from mrcfa.manifest import Output
 from mrcfa.model.config import Config
-from mrcfa.model.frames import FullSizeMask, resize
+from mrcfa.model.frames import resize
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.schedule import memory_table
 
@@ -33,16 +35,23 @@ class DecoderGraph(nn.Module):
         self.config, self.scales = config, refinement.strides
         self.recall = Recall(config.references)
         self.stm = STM(config)
-        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
+        self.queries, self.affinity = nn.ModuleDict(), nn.ModuleDict()
+        self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict()
         for stride in self.scales:
             name, grid, width = str(stride), config.grid(stride), config.width(stride)
+            kernels: Tensor | None = None
             if name in refinement.sar:
-                self.sar[name] = Refine(refinement.sar[name], config.kept, grid, channels=width)
+                first, *rest = steps_of(refinement.sar[name], width)
+                kernels = first.conv.weight
+                self.sar[name] = nn.Sequential(MapNorm(first), *Refine(rest, config.kept))
             if name in refinement.maa:
-                self.maa[name] = Refine(refinement.maa[name], config.kept, grid)
+                self.maa[name] = Refine(steps_of(refinement.maa[name]), config.kept)
+            self.queries[name] = Queries(grid, width, kernels)
             self.affinity[name] = Affinity(grid, 1 if name in self.sar else width)
-        self.retrieval = Retrieval(config.grid(4))
-        self.mask = FullSizeMask(config.size, frame) if output is Output.MASK else None
+        self.retrieval = Retrieval(config.grid(4), config.kept)
+        self.mask: nn.Module | None = None
+        if output is Output.MASK:
+            self.mask = GatheredMask(config.classes, config.grid(4), config.size, frame)
 
     def forward(self, base: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
         *queries, entry, memory, frame = inputs
@@ -59,13 +68,19 @@ class DecoderGraph(nn.Module):
         refined: Tensor | None = None
         for stride in self.scales:
             name = str(stride)
-            maps = self.affinity[name](keys[stride], asked[stride].transpose(1, 2))
+            affinity, queries = self.affinity[name], self.queries[name](asked[stride])
+            maps = _side_by_side([affinity(keys[stride], each) for each in queries])
             if name in self.sar:
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](_added(upsampled(refined), maps))
         assert refined is not None
         grid = self.config.grid(self.config.output_stride)
         return resize(refined, grid, align_corners=True).flatten(2)
+
+
+def _side_by_side(maps: Sequence[Tensor]) -> Tensor:
+    """C tensors (R, S, h, w) as one, (R, S·C, h, w)."""
+    return maps[0] if len(maps) == 1 else torch.stack(list(maps), dim=2).flatten(1, 2)
 
 
 def _added(coarser: Tensor, maps: Tensor) -> Tensor:
@@ -132,15 +147,19 @@ class STM(nn.Module):
 class Retrieval(nn.Module):
     """(1, C, h, w) base, (R, S, h·w) maps, (R, S, C) values -> (1, C, H/4, W/4) logits.
 
-    Softmax over the tokens of each reference. Values are class scores, divided by R already, so the
-    sum over references and tokens is one product, (C, R·S) × (R·S, h·w) (docs/algebra.md, lemma 4).
+    Softmax over the tokens of each reference, its division after the product (docs/algebra.md,
+    lemma 10). Values are class scores, divided by R already (lemma 4).
     """
 
-    def __init__(self, quarter: tuple[int, int]) -> None:
+    def __init__(self, quarter: tuple[int, int], tokens: int) -> None:
         super().__init__()
-        self.quarter = quarter
+        self.quarter, self.shift = quarter, math.ceil(math.log2(tokens)) * math.log(2)
 
     def forward(self, base: Tensor, maps: Tensor, values: Tensor) -> Tensor:
-        weights = widely(lambda x: x.softmax(dim=1), maps).flatten(0, 1)
-        scores = base + (values.flatten(0, 1).t() @ weights).view_as(base)
+        lowest = widened(-maps).amin(dim=1, keepdim=True)  # minus the maximum: see `MapNorm`
+        exponentials = (widened(maps) + (lowest - self.shift)).exp().to(maps.dtype)
+        totals = widened(exponentials).sum(dim=1, keepdim=True)
+        sums = values.transpose(1, 2) @ exponentials
+        retrieved = (widened(sums) / totals).sum(dim=0, keepdim=True)
+        scores = (widened(base) + retrieved.view(base.shape)).to(base.dtype)
         return resize(scores, self.quarter)

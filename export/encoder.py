@@ -10,11 +10,14 @@ from torch.nn import functional as F
 from export.folds import (
     Affine,
     affine,
+    conv_of,
     fold_after_conv,
     fold_fusion,
     fold_query_scale,
     fold_values,
 )
+from export.interpolation import Interpolation, Size
+from export.precision import widened
 from mrcfa.model.frames import Normalise, resize
 from mrcfa.model.mit import Block, MiT, MixFFN, as_image, as_tokens
 from mrcfa.model.mrcfa import MRCFA
@@ -29,8 +32,7 @@ class EncoderGraph(nn.Module):
         self.strides, self.on_full_feature = config.used_strides, config.output_stride == 4
         self.prepare = Normalise(config.size)
         self.encoder = with_channels_first(model.encoder)
-        self.fusion = FoldedFusion(fold_fusion(model.fusion))
-        self.halve = nn.AvgPool2d(2)  # bilinear halving of an even size: docs/algebra.md, lemma 2
+        self.fusion: nn.Module = FoldedFusion(fold_fusion(model.fusion), self.on_full_feature)
         self.query, self.key = nn.ModuleDict(), nn.ModuleDict()
         for stride in self.strides:
             name = str(stride)
@@ -47,13 +49,12 @@ class EncoderGraph(nn.Module):
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         stages = self.encoder(self.prepare(image))
-        fused = self.fusion(stages)
-        half = self.halve(fused)
+        feature, half = self.fusion(stages)
         by_stride = dict(zip((4, 8, 16, 32), stages, strict=True))
         queries = [self.query[str(s)](by_stride[s]) for s in reversed(self.strides)]
         keys = [self.key[str(s)](by_stride[s]) for s in self.strides]
         entry = torch.cat([*keys, self.value(half)], dim=2)
-        return self.base(fused if self.on_full_feature else half), *queries, entry
+        return self.base(feature), *queries, entry
 
 
 class ConvFFN(nn.Module):
@@ -84,18 +85,50 @@ def with_channels_first(encoder: MiT) -> MiT:
 
 
 class FoldedFusion(nn.Module):
-    """F from c1…c4 by the matrices of `fold_fusion`, each applied at its stage's own resolution."""
+    """c1…c4 -> what the classifier reads, F or F½, and F½.
 
-    def __init__(self, folded: Sequence[Affine]) -> None:
+    By the matrices of `fold_fusion`, each applied at its stage's own resolution.
+    """
+
+    def __init__(self, folded: Sequence[Affine], full: bool) -> None:
         super().__init__()
-        self.stages = nn.ModuleList(conv_of(stage) for stage in folded)
+        self.stages, self.full = nn.ModuleList(conv_of(stage) for stage in folded), full
+        self.halve = nn.AvgPool2d(2)  # bilinear halving of an even size: docs/algebra.md, lemma 2
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
+    def forward(self, features: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         finest, *coarser = (
             conv(feature) for conv, feature in zip(self.stages, features, strict=True)
         )
         lifted = [resize(each, finest.shape[2:]) for each in coarser]
-        return F.relu(finest + sum(lifted[1:], lifted[0]))
+        fused = F.relu(finest + sum(lifted[1:], lifted[0]))
+        half = self.halve(fused)
+        return fused if self.full else half, half
+
+
+class GatheredFusion(FoldedFusion):
+    """The same for GPUs, whose compilers make one kernel of all but the convs."""
+
+    def __init__(self, folded: Sequence[Affine], full: bool, grids: Sequence[Size]) -> None:
+        super().__init__(folded, full)
+        finest, *coarser = grids
+        self.lift = nn.ModuleList(Interpolation(grid, finest) for grid in coarser)
+
+    def forward(self, features: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        finest, *coarser = (
+            conv(feature) for conv, feature in zip(self.stages, features, strict=True)
+        )
+        lifted = [lift(each) for lift, each in zip(self.lift, coarser, strict=True)]
+        coarse = sum(lifted[1:], lifted[0])
+        if self.full:
+            fused = F.relu(widened(finest) + coarse).to(finest.dtype)
+            return fused, self.halve(fused)
+        parts = [
+            F.relu(widened(finest[:, :, y::2, x::2]) + coarse[:, :, y::2, x::2])
+            for y in (0, 1)
+            for x in (0, 1)
+        ]
+        half = (sum(parts[1:], parts[0]) / 4).to(finest.dtype)
+        return half, half
 
 
 class TokenConv(nn.Module):
@@ -108,12 +141,3 @@ class TokenConv(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         tokens = as_tokens(self.conv(image))
         return tokens if self.rows is None else tokens.reshape(1, self.rows, -1)
-
-
-def conv_of(folded: Affine) -> nn.Conv2d:
-    """A conv that holds a folded map; its kernel tiles the image, so stride and size are one."""
-    weight = folded.weight.reshape(*folded.weight.shape[:2], *(folded.weight.shape[2:] or (1, 1)))
-    outputs, inputs, kernel, _ = weight.shape
-    conv = nn.Conv2d(inputs, outputs, kernel, stride=kernel)
-    conv.weight, conv.bias = nn.Parameter(weight), nn.Parameter(folded.bias)
-    return conv

@@ -197,16 +197,12 @@ def check_options(config: Config, options: ExportOptions) -> None:
 
 def _large_tensors(config: Config, options: ExportOptions) -> dict[str, int]:
     maps = len(config.references) * config.kept * config.affinity_channels
-    found = {
+    return {
         "the image": 3 * options.frame[0] * options.frame[1],
         "the memory": config.depth * config.tokens * sum(entry_columns(config)),
         "the encoder's first attention": config.tokens_at(4) * config.tokens_at(32),
         "the finest affinity": maps * config.tokens_at(config.used_strides[-1]),
     }
-    if options.output is Output.MASK:
-        pixels = max(options.frame[0] * options.frame[1], config.size[0] * config.size[1])
-        found["the full-size logits"] = config.classes * pixels
-    return found
 
 
 def _labels_of(config: Config) -> Labels:

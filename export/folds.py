@@ -105,3 +105,12 @@ def fold_bias(linear: Affine) -> Affine:
     """
     weight = linear.weight + linear.bias[:, None] / linear.weight.shape[1]
     return Affine(weight, torch.zeros_like(linear.bias))
+
+
+def conv_of(folded: Affine) -> nn.Conv2d:
+    """A conv that holds a folded map; its kernel tiles the image, so stride and size are one."""
+    weight = folded.weight.reshape(*folded.weight.shape[:2], *(folded.weight.shape[2:] or (1, 1)))
+    outputs, inputs, kernel, _ = weight.shape
+    conv = nn.Conv2d(inputs, outputs, kernel, stride=kernel)
+    conv.weight, conv.bias = nn.Parameter(weight), nn.Parameter(folded.bias)
+    return conv

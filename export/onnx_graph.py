@@ -10,7 +10,7 @@ import onnx
 import onnx.inliner
 import onnxsim
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from export.select_tokens import DOMAIN, VERSION, SelectTokens, function
@@ -27,6 +27,8 @@ ADDED_IN_18 = {
     "Resize": ("keep_aspect_ratio_policy", "antialias"),
 }
 """Attributes that have no meaning in our graphs, but for Split's, which becomes an input."""
+REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceMean")
+"""Their axes became an input in 18."""
 
 
 def to_onnx(
@@ -93,10 +95,20 @@ def _trace(
 def _lower(model: onnx.ModelProto, opset: int) -> None:
     """From 18 to 17, where Split takes sizes, not their number, and Resize has fewer attributes.
 
-    Nothing else that these graphs hold changed between the two, which the checker confirms.
+    Axes of reductions are attributes. Nothing else that these graphs hold changed between the two,
+    which the checker confirms.
     """
     shapes = {value.name: value.type.tensor_type.shape.dim for value in model.graph.value_info}
+    constants = {each.name: each for each in model.graph.initializer} | {
+        node.output[0]: node.attribute[0].t
+        for node in model.graph.node
+        if node.op_type == "Constant"
+    }
     for node in model.graph.node:
+        if node.op_type in REDUCTIONS and len(node.input) > 1:
+            axes = numpy_helper.to_array(constants[node.input.pop()])
+            node.attribute.append(helper.make_attribute("axes", axes.tolist()))
+            continue
         attributes = {item.name: item for item in node.attribute}
         if node.op_type == "Split" and "num_outputs" in attributes:
             axis = attributes["axis"].i if "axis" in attributes else 0

@@ -8,7 +8,11 @@ from torch import Tensor, nn
 from mrcfa.model.mit import PatchEmbedding
 
 
-class WideLayerNorm(nn.LayerNorm):
+class Wide:
+    """Base of modules whose parameters and constants stay FP32 in an FP16 graph."""
+
+
+class WideLayerNorm(Wide, nn.LayerNorm):
     """LayerNorm in FP32, scale and shift included, that answers in the type of what follows it."""
 
     def __init__(self, norm: nn.LayerNorm, answer: torch.dtype) -> None:
@@ -25,6 +29,11 @@ def widely(operation: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
     return operation(value.float()).to(value.dtype)
 
 
+def widened(value: Tensor) -> Tensor:
+    """At least FP32."""
+    return value.float() if value.dtype == torch.float16 else value
+
+
 def in_fp32(graph: nn.Module) -> nn.Module:
     """The graph with its float64 parameters rounded once."""
     return _rounded(graph, torch.float32)
@@ -38,7 +47,7 @@ def in_fp16(graph: nn.Module) -> nn.Module:
 
 def _rounded(graph: nn.Module, dtype: torch.dtype) -> nn.Module:
     for part in graph.modules():
-        kind = torch.float32 if isinstance(part, WideLayerNorm) else dtype
+        kind = torch.float32 if isinstance(part, Wide) else dtype
         for name, weight in list(part.named_parameters(recurse=False)):
             setattr(part, name, nn.Parameter(weight.detach().to(kind)))
         for name, constant in list(part.named_buffers(recurse=False)):

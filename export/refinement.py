@@ -4,12 +4,14 @@ The weights are shared by all tokens, so each conv is one grouped conv over them
 GroupNorm(1) is a norm of each token by itself (docs/algebra.md, lemma 6).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from export.folds import Affine, affine, fold_affinity_scale
+from export.precision import Wide, widened
 from mrcfa.model.affinity import Refinement
 
 
@@ -36,43 +38,81 @@ def steps_of(block: nn.Module, channels: int = 1) -> list[Step]:
     return steps
 
 
-class Refine(nn.Sequential):
-    """A block of SAR or MAA, (R, S·C, h, w) -> (R, S·C', h, w)."""
+class Queries(nn.Module):
+    """Queries after SAR's first conv: (1, h·w, C) -> (1, C, h·w) for each output of the conv.
 
-    def __init__(
-        self, block: nn.Module, tokens: int, grid: tuple[int, int], channels: int = 1
-    ) -> None:
-        super().__init__(*(GroupedLayer(step, tokens, grid) for step in steps_of(block, channels)))
+    The conv commutes with the product of queries and keys (docs/algebra.md, lemma 7), so it is done
+    once for all references. Without SAR the queries are transposed only.
+    """
+
+    def __init__(self, grid: tuple[int, int], width: int, kernels: Tensor | None) -> None:
+        super().__init__()
+        self.grid = grid
+        kept = () if kernels is None else kernels.split(1)
+        self.convs = nn.ModuleList(repeated_conv(kernel, width) for kernel in kept)
+
+    def forward(self, queries: Tensor) -> list[Tensor]:
+        queries = queries.transpose(1, 2)
+        if not self.convs:
+            return [queries]
+        image = queries.unflatten(2, self.grid)
+        return [conv(image).flatten(2) for conv in self.convs]
+
+
+class Refine(nn.Sequential):
+    """Steps of SAR or MAA, (R, S·C, h, w) -> (R, S·C', h, w)."""
+
+    def __init__(self, steps: Sequence[Step], tokens: int) -> None:
+        super().__init__(*(GroupedLayer(step, tokens) for step in steps))
 
 
 class GroupedLayer(nn.Module):
     """One conv → norm → ReLU, (R, S·C, h, w) -> (R, S·C', h, w): a grouped conv over tokens."""
 
-    def __init__(self, step: Step, tokens: int, grid: tuple[int, int]) -> None:
+    def __init__(self, step: Step, tokens: int) -> None:
         super().__init__()
         self.conv = repeated_conv(step.conv.weight, tokens)
-        self.conv.bias = nn.Parameter(step.conv.bias.repeat(tokens))
-        self.norm = TokenNorm(step, tokens, grid)
+        self.norm = MapNorm(step)
 
     def forward(self, maps: Tensor) -> Tensor:
-        return self.norm(self.conv(maps)).relu()
+        answer: Tensor = self.norm(self.conv(maps))
+        return answer
 
 
-class TokenNorm(nn.Module):
-    """GroupNorm(1) of every token's own maps, (R, S·C, h, w), as a LayerNorm over C·h·w.
+class MapNorm(Wide, nn.Module):
+    """GroupNorm(1) of every token's own maps, (R, S·C, h, w), and ReLU; it adds the conv's bias.
 
-    Each channel's γ and β are written out over its h·w positions (docs/algebra.md, lemma 6).
+    Statistics are means and means of squares of each map; what is done to a map is then a product
+    and a sum, in the kernel of whatever reads the answer (docs/algebra.md, lemma 15).
     """
 
-    def __init__(self, step: Step, tokens: int, grid: tuple[int, int]) -> None:
+    gamma: Tensor
+    beta: Tensor
+    bias: Tensor
+
+    def __init__(self, step: Step) -> None:
         super().__init__()
-        self.tokens, positions = tokens, grid[0] * grid[1]
-        self.norm = nn.LayerNorm(step.norm.num_channels * positions, eps=step.eps)
-        self.norm.weight.data = step.norm.weight.detach().repeat_interleave(positions)
-        self.norm.bias.data = step.norm.bias.detach().repeat_interleave(positions)
+        self.eps = step.eps
+        self.register_buffer("gamma", step.norm.weight.detach().double())
+        self.register_buffer("beta", step.norm.bias.detach().double())
+        self.register_buffer("bias", step.conv.bias - step.conv.bias.mean())
 
     def forward(self, maps: Tensor) -> Tensor:
-        return self.norm(maps.reshape(maps.shape[0], self.tokens, -1)).view(maps.shape)
+        # Statistics of minus the maps: TensorRT would write maps that two kernels read in FP32.
+        negative = widened(-maps)
+        means = -self._averages(negative)
+        within = (self._averages(negative * negative) - means**2).relu()  # rounding: below zero
+        centres = means + self.bias
+        centre = centres.mean(dim=2, keepdim=True)
+        variance = (within + (centres - centre) ** 2).mean(dim=2, keepdim=True)
+        scale = self.gamma / (variance + self.eps).sqrt()
+        offset = (self.bias - centre) * scale + self.beta
+        factors, terms = (each.flatten(1)[:, :, None, None] for each in (scale, offset))
+        return (widened(maps) * factors + terms).relu().to(maps.dtype)
+
+    def _averages(self, maps: Tensor) -> Tensor:
+        """(R, S, C)."""
+        return maps.mean(dim=(2, 3)).unflatten(1, (-1, len(self.gamma)))
 
 
 class Affinity(nn.Module):

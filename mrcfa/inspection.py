@@ -9,7 +9,7 @@ import numpy as np
 from mrcfa.bundle import Bundle
 from mrcfa.errors import named
 from mrcfa.flavours import Flavour
-from mrcfa.manifest import STATE, Engine, TensorSpec, Variant
+from mrcfa.manifest import STATE, Engine, PlanCost, TensorSpec, Variant
 from mrcfa.model.config import Config
 
 _PRODUCTS = {flavour.value: flavour.product for flavour in Flavour}
@@ -84,7 +84,19 @@ def _engine_lines(bundle: Bundle, engine: Engine) -> list[str]:
             kinds = Counter(layer["type"] for layer in layers).most_common()
             listed = ", ".join(f"{count} {kind}" for kind, count in kinds)
             lines.append(f"    {part} {len(layers)} layers: {listed}")
+    lines += [f"    {part} {_plan_cost(cost)}" for part, cost in engine.costs.items()]
     return lines
+
+
+def _plan_cost(cost: PlanCost) -> str:
+    """`143 kernels write 296.6 MiB and read 412.0 MiB per frame; 39.5 MiB activations`."""
+    memory = [
+        f"{_bytes(count)} {what}"
+        for what, count in (("activations", cost.activation_bytes), ("weights", cost.weights_bytes))
+        if count is not None
+    ]
+    moved = f"write {_bytes(cost.bytes_written)} and read {_bytes(cost.bytes_read)} per frame"
+    return f"{cost.kernels} kernels {moved}" + (f"; {', '.join(memory)}" if memory else "")
 
 
 def _cost_lines(variant: Variant) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,18 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class PlanCost:
+    """What the compiler made of one graph: its kernels, and the bytes that they move per frame."""
+
+    kernels: int
+    bytes_written: int
+    bytes_read: int
+    activation_bytes: int | None = None
+    """Device memory of one execution context."""
+    weights_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Engine:
     """Two TensorRT plans and what they were built for."""
 
@@ -129,6 +141,8 @@ class Engine:
     layers: str | None = None
     version_compatible: bool = False
     """Whether other versions of the same major TensorRT load it too."""
+    costs: Mapping[str, PlanCost] = field(default_factory=dict)
+    """Of `encoder` and `decoder`, where TensorRT lists its layers."""
 
     @property
     def name(self) -> str:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from export.decoder import STM, Recall
-from export.ort_cpu.refinement import Aggregation, Maps, Queries, first_step, layers
+from export.ort_cpu.refinement import Aggregation, Maps, first_step, layers
 from export.ort_cpu.retrieval import ClassesFirst, LastAxisMask, LastAxisRetrieval, exponent_offset
-from export.refinement import Affinity, steps_of
+from export.refinement import Affinity, Queries, steps_of
 from mrcfa.manifest import Output
 from mrcfa.model.config import Config
 from mrcfa.model.frames import resize

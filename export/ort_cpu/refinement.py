@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.refinement import Step, TokenNorm, repeated_conv, upsampled
+from export.refinement import Step, repeated_conv, upsampled
 
 SMALLEST_GAMMA = 1e-9
 """Takes the place of a γ of zero, by which `SplitNorm` could not divide."""
@@ -40,27 +40,6 @@ def first_step(step: Step, tokens: int, grid: tuple[int, int]) -> tuple[Tensor, 
     """SAR's first step: its kernels (C, 1, k, k), for `Queries`, and its norm and ReLU."""
     norm = _norm(step, tokens, grid)
     return _scaled_weight(step, norm), norm
-
-
-class Queries(nn.Module):
-    """Queries after SAR's first conv: (1, h·w, C) -> (1, C, h·w) for each output of the conv.
-
-    The conv commutes with the product of queries and keys (docs/algebra.md, lemma 7), so it is done
-    once for all references. Without SAR the queries are transposed only.
-    """
-
-    def __init__(self, grid: tuple[int, int], width: int, kernels: Tensor | None) -> None:
-        super().__init__()
-        self.grid = grid
-        kept = () if kernels is None else kernels.split(1)
-        self.convs = nn.ModuleList(repeated_conv(kernel, width) for kernel in kept)
-
-    def forward(self, queries: Tensor) -> list[Tensor]:
-        queries = queries.transpose(1, 2)
-        if not self.convs:
-            return [queries]
-        image = queries.unflatten(2, self.grid)
-        return [conv(image).flatten(2) for conv in self.convs]
 
 
 class SplitLayer(nn.Module):
@@ -112,6 +91,23 @@ class LoneNorm(nn.Module):
     def forward(self, maps: Maps) -> Maps:
         (tensor,) = maps.divided()
         return Maps([self.norm(tensor).relu()])
+
+
+class TokenNorm(nn.Module):
+    """GroupNorm(1) of every token's own maps, (R, S·C, h, w), as a LayerNorm over C·h·w.
+
+    Each channel's γ and β are written out over its h·w positions (docs/algebra.md, lemma 6).
+    """
+
+    def __init__(self, step: Step, tokens: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.tokens, positions = tokens, grid[0] * grid[1]
+        self.norm = nn.LayerNorm(step.norm.num_channels * positions, eps=step.eps)
+        self.norm.weight.data = step.norm.weight.detach().repeat_interleave(positions)
+        self.norm.bias.data = step.norm.bias.detach().repeat_interleave(positions)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return self.norm(maps.reshape(maps.shape[0], self.tokens, -1)).view(maps.shape)
 
 
 class SplitNorm(nn.Module):

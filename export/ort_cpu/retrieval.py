@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from export.interpolation import Taps, resizing
 from mrcfa.model.frames import FullSizeMask, resize
 from mrcfa.model.mrcfa import MRCFA
 
@@ -38,13 +39,37 @@ class LastAxisRetrieval(nn.Module):
         return resize_last_axis(scores, self.quarter)
 
 
+STRIP = 1 << 17
+"""Pixels of a mask of another size that are made at once: 65 MB of scores with 124 classes."""
+
+
 class LastAxisMask(FullSizeMask):
-    """The same mask from logits with classes last."""
+    """The same mask from logits with classes last.
+
+    At another size than the network's it is made in strips of rows, so that no tensor has a score
+    for every pixel: rows are interpolated by gathers, as many as the strip has (docs/algebra.md,
+    lemma 13), columns by a resize. At the network's own size corners take its place.
+    """
+
+    def __init__(self, size: tuple[int, int], frame: tuple[int, int]) -> None:
+        super().__init__(size, frame)
+        matrix = resizing((size[0] // 4, size[0], frame[0]))
+        parts = matrix.chunk(-(-frame[0] * frame[1] // STRIP)) if size != frame else ()
+        self.rows = nn.ModuleList(Taps(part, axis=1) for part in parts)
 
     def forward(self, logits: Tensor) -> Tensor:
-        for size in self.sizes:
-            logits = resize_last_axis(logits, size)
-        return logits.argmax(dim=3).to(torch.uint8)
+        if not self.rows:
+            return self._leading(resize_last_axis(logits, self.sizes[0]))
+        strips = []
+        for rows in self.rows:
+            scores = rows(logits)
+            for _, width in self.sizes:
+                scores = resize_last_axis(scores, (scores.shape[1], width))
+            strips.append(self._leading(scores))
+        return torch.cat(strips, dim=1)
+
+    def _leading(self, scores: Tensor) -> Tensor:
+        return scores.argmax(dim=3).to(torch.uint8)
 
 
 class ClassesFirst(nn.Module):

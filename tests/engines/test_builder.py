@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 import cli
 from engines.builder import BuildOptions, build_engines
 from engines.choices import FlavourChoice
-from engines.layers import layers
 from engines.progress import Phases
 from engines.target import Target, choose_target
 from mrcfa import machine
@@ -21,6 +20,7 @@ from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.flavours import Flavour, Message
 from mrcfa.inspection import summary
+from mrcfa.layers import layers
 from mrcfa.machine import Gpu
 from mrcfa.manifest import Engine
 

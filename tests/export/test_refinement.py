@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from export.refinement import Refine, upsampled
+from export.refinement import MapNorm, Queries, Refine, steps_of, upsampled
 from mrcfa.model.affinity import Refinement
 from mrcfa.model.frames import resize
 
@@ -27,16 +27,29 @@ def refinement(inputs, outputs):
 def test_a_block_computes_what_the_reference_does(inputs, outputs, contrast):
     block = refinement(inputs, outputs)
     maps = contrast * torch.randn(TOKENS, inputs, *GRID)
-    answer = Refine(block, TOKENS, GRID).double()(maps.flatten(0, 1)[None])
+    answer = Refine(steps_of(block), TOKENS).double()(maps.flatten(0, 1)[None])
     wanted = block(maps).flatten(0, 1)[None]
     torch.testing.assert_close(answer, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_maps_that_come_divided_by_the_root_of_their_channels_are_refined_alike():
     block, maps = refinement(1, (1, 2)), torch.randn(TOKENS, 1, *GRID)
-    answer = Refine(block, TOKENS, GRID, channels=64).double()(maps.flatten(0, 1)[None] / 8)
+    steps = steps_of(block, channels=64)
+    answer = Refine(steps, TOKENS).double()(maps.flatten(0, 1)[None] / 8)
     wanted = block(maps).flatten(0, 1)[None]
     torch.testing.assert_close(answer, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_first_conv_may_be_done_on_the_queries(outputs):
+    block, width = refinement(1, (outputs,)), 5
+    queries, keys = torch.randn(1, GRID[0] * GRID[1], width), torch.randn(1, TOKENS, width)
+    wanted = block((keys @ queries.transpose(1, 2)).view(TOKENS, 1, *GRID))
+    (step,) = steps_of(block)
+    images = Queries(GRID, width, step.conv.weight)(queries)
+    maps = [(keys @ image).view(1, TOKENS, *GRID) for image in images]
+    answer = MapNorm(step)(torch.stack(maps, dim=2).flatten(1, 2))
+    torch.testing.assert_close(answer, wanted.flatten(0, 1)[None], rtol=1e-9, atol=1e-9)
 
 
 def test_maa_upsamples_with_aligned_corners():

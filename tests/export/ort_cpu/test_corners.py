@@ -75,6 +75,25 @@ def test_the_outsider_is_there():
     assert set(full.argmax(dim=1).unique().tolist()) == {0, 1, 2}
 
 
+@pytest.mark.parametrize("frame", [(150, 60), (300, 200), (40, 30)])
+def test_a_mask_of_another_size_is_made_in_strips(frame, monkeypatch):
+    monkeypatch.setattr("export.ort_cpu.retrieval.STRIP", 1000)
+    torch.manual_seed(0)
+    logits = noise()
+    mask = LastAxisMask(SIZE, frame)
+    graph = to_onnx(mask, {"scores": logits.permute(0, 2, 3, 1)}, ["mask"], 18)
+    largest = max(
+        np.prod([dim.dim_value for dim in value.type.tensor_type.shape.dim])
+        for value in graph.graph.value_info
+    )
+    assert largest < CLASSES * max(frame[0] * frame[1], SIZE[0] * SIZE[1])
+    session = ort.InferenceSession(graph.SerializeToString())
+    scores = np.ascontiguousarray(logits.permute(0, 2, 3, 1))
+    (found,) = session.run(None, {"scores": scores})
+    wanted = FullSizeMask(SIZE, frame)(logits).numpy()
+    assert (found == wanted).mean() > 0.999
+
+
 def test_only_masks_of_the_networks_size_are_made_from_corners(bundle, tailored):
     def has_corners(path, variant="fp32"):
         file = Bundle.open(path).manifest.variants[variant].decoder.file

@@ -1,9 +1,10 @@
-"""Grouped convs as sums of shifted images, for the GPUs where TensorRT-RTX has no kernel for them.
+"""Grouped convs as sums of shifted images, where that is what TensorRT-RTX makes the most of.
 
 For sm_75 it pads every group of a conv to eight channels. The decoder convolves hundreds of tokens
 one by one and the encoder its channels: weights and maps grow eightfold, which makes engines of
-hundreds of megabytes, and at the sizes that need the plugin a build ends without memory. As shifts,
-products and sums TensorRT fuses the same conv with its neighbours.
+hundreds of megabytes, and at the sizes that need the plugin a build ends without memory. As
+gathers, products and sums TensorRT fuses the same conv with its neighbours, on other GPUs too: a
+norm, the conv behind it and its statistics are one kernel.
 """
 
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ def without_grouped_convs(model: onnx.ModelProto) -> onnx.ModelProto:
             groups=attributes["group"],
             pads=attributes.get("pads", [0, 0, 0, 0]),
             shape=shapes[node.output[0]],
+            size=shapes[node.input[0]][2:],
         )
         for part in conv.rewritten():
             if isinstance(part, onnx.TensorProto):
@@ -54,6 +56,11 @@ def without_grouped_convs(model: onnx.ModelProto) -> onnx.ModelProto:
     return rewritten
 
 
+def has_grouped_convs(model: onnx.ModelProto) -> bool:
+    """Whether there is anything to rewrite."""
+    return any(map(_is_plain_and_grouped, model.graph.node))
+
+
 def _is_plain_and_grouped(node: onnx.NodeProto) -> bool:
     attributes = {item.name: get_attribute_value(item) for item in node.attribute}
     steps = (*attributes.get("strides", []), *attributes.get("dilations", []))
@@ -64,8 +71,9 @@ def _is_plain_and_grouped(node: onnx.NodeProto) -> bool:
 class _GroupedConv:
     """A conv of stride 1 with I inputs and O outputs to each of G groups -> (R, G·O, h, w).
 
-    Output o of every group is a sum over inputs i and taps (y, x): input i, padded and shifted by
-    (y, x), times a weight (docs/algebra.md, lemma 12). All are images (R, G, 1, h, w).
+    Output o of every group is a sum over inputs i and taps (y, x): input i, shifted by (y, x) with
+    zeros beyond the edge, times a weight (docs/algebra.md, lemma 12). Images are (R, G, 1, h, w).
+    A shift is a gather of rows and one of columns: a slice of a padded image would be written out.
     """
 
     node: onnx.NodeProto
@@ -76,28 +84,30 @@ class _GroupedConv:
     pads: list[int]
     shape: tuple[int, ...]
     """(R, G·O, h, w)."""
+    size: tuple[int, ...]
+    """Height and width of the input."""
 
     def rewritten(self) -> Iterator[onnx.NodeProto | onnx.TensorProto]:
         batch, channels, height, width = self.shape
         inputs, rows, columns = self.weight.shape[1:]
         outputs = channels // self.groups
-        padded = (height + rows - 1, width + columns - 1)
         narrow = helper.np_dtype_to_tensor_dtype(self.weight.dtype)
 
-        yield self._constant("pads", [0, 0, *self.pads[:2], 0, 0, *self.pads[2:]])
-        yield self._node("Pad", [self.node.input[0], self._name("pads")], "padded")
-        yield self._constant("split", [batch, self.groups, inputs, *padded])
-        yield self._node("Reshape", [self._name("padded"), self._name("split")], "grouped")
-        yield self._constant("axes", [2, 3, 4])
-        for i, y, x in np.ndindex(inputs, rows, columns):
-            tap = f"{i}_{y}_{x}"
-            yield self._constant(f"start_{tap}", [i, y, x])
-            yield self._constant(f"end_{tap}", [i + 1, y + height, x + width])
-            ends = [self._name(f"start_{tap}"), self._name(f"end_{tap}")]
-            image = [self._name("grouped"), *ends, self._name("axes")]
-            yield self._node("Slice", image, f"shifted_{tap}")
-            shifted = [self._name(f"shifted_{tap}")]
-            yield self._node("Cast", shifted, f"wide_{tap}", to=onnx.TensorProto.FLOAT)
+        yield self._constant("split", [batch, self.groups, inputs, *self.size])
+        yield self._node("Reshape", [self.node.input[0], self._name("split")], "grouped")
+        for i in range(inputs):
+            yield self._constant(f"place_{i}", [i])
+            one = [self._name("grouped"), self._name(f"place_{i}")]
+            yield self._node("Gather", one, f"input_{i}", axis=2)
+            for y in range(rows):
+                row = f"{i}_{y}"
+                yield from self._shifted(f"input_{i}", row, 3, y - self.pads[0], height)
+                for x in range(columns):
+                    tap = f"{row}_{x}"
+                    yield from self._shifted(row, tap, 4, x - self.pads[1], width)
+                    yield self._node(
+                        "Cast", [self._name(tap)], f"wide_{tap}", to=onnx.TensorProto.FLOAT
+                    )
         weight = self.weight.reshape(self.groups, outputs, inputs, rows, columns)
         for o in range(outputs):
             total = f"bias_{o}"
@@ -120,6 +130,23 @@ class _GroupedConv:
             [self.node.output[0]],
             name=self.node.name,
         )
+
+    def _shifted(
+        self, image: str, output: str, axis: int, by: int, length: int
+    ) -> Iterator[onnx.NodeProto | onnx.TensorProto]:
+        """An image shifted along an axis, with zeros beyond the edge."""
+        places = np.arange(length) + by
+        inside = (places >= 0) & (places < self.size[axis - 3])
+        yield self._constant(f"places_{output}", places.clip(0, self.size[axis - 3] - 1))
+        moved = output if inside.all() else f"moved_{output}"
+        inputs = [self._name(image), self._name(f"places_{output}")]
+        yield self._node("Gather", inputs, moved, axis=axis)
+        if not inside.all():
+            shape = (-1, 1) if axis == 3 else (-1,)
+            kept = inside.astype(self.weight.dtype).reshape(shape)
+            yield self._constant(f"inside_{output}", kept)
+            factors = [self._name(moved), self._name(f"inside_{output}")]
+            yield self._node("Mul", factors, output)
 
     def _shared(self, values: Array) -> Array:
         """One number where all groups have the same, else one for each image of (R, G, 1, h, w)."""

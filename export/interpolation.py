@@ -1,0 +1,67 @@
+"""Bilinear resizing as gathers, products and sums, which compilers for GPUs fuse with what follows.
+
+A `Resize` is a kernel of its own and writes all it computes; a gather is part of a larger kernel
+(docs/algebra.md, lemma 13).
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from export.precision import Wide, widened
+
+Size = tuple[int, int]
+
+
+class Interpolation(nn.Module):
+    """(1, C, h, w) -> (1, C, H, W), at least FP32: from size to size, all in one step."""
+
+    def __init__(self, *sizes: Size, align_corners: bool = False) -> None:
+        super().__init__()
+        heights, widths = zip(*sizes, strict=True)
+        self.rows = Taps(resizing(heights, align_corners), axis=2)
+        self.columns = Taps(resizing(widths, align_corners), axis=3)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        columns: Tensor = self.columns(self.rows(maps))
+        return columns
+
+
+class Taps(Wide, nn.Module):
+    """A sparse matrix along one axis of (1, C, h, w): each output is a sum over few inputs."""
+
+    places: Tensor
+    weights: Tensor
+
+    def __init__(self, matrix: Tensor, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+        outputs, inputs = matrix.shape
+        used = matrix != 0
+        first = used.int().argmax(dim=1)
+        last = inputs - 1 - used.flip(1).int().argmax(dim=1)
+        count = int((last - first).max()) + 1
+        places = first.clamp(max=inputs - count) + torch.arange(count).unsqueeze(1)
+        along = [1] * 4
+        along[axis] = outputs
+        self.register_buffer("places", places)
+        self.register_buffer("weights", matrix.gather(1, places.t()).t().reshape(count, *along))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        parts = [
+            widened(maps.index_select(self.axis, places)) * weights
+            for places, weights in zip(self.places, self.weights, strict=True)
+        ]
+        return sum(parts[1:], start=parts[0])
+
+
+def resizing(lengths: Sequence[int], align_corners: bool = False) -> Tensor:
+    """(last, first) matrix of resizing along one axis through all lengths, in float64."""
+    matrix = torch.eye(lengths[0], dtype=torch.float64)
+    for length in lengths[1:]:
+        matrix = F.interpolate(
+            matrix[None], size=length, mode="linear", align_corners=align_corners
+        )[0]
+    return matrix.t()

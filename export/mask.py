@@ -1,0 +1,40 @@
+"""The mask of a decoder for GPUs: no tensor of classes × pixels, whatever the frame's size."""
+
+import torch
+from torch import Tensor, nn
+
+from export.interpolation import Size, Taps, resizing
+from export.precision import Wide
+
+STRIP = 1 << 25
+"""Scores of a strip of the mask. A compiler keeps them on the chip; ONNX Runtime writes them."""
+
+
+class GatheredMask(Wide, nn.Module):
+    """(1, classes, H/4, W/4) logits -> (1, h, w) mask: what `FullSizeMask` computes.
+
+    Interpolation is gathers and sums, and the argmax the lowest class whose score is the largest:
+    with both a compiler makes one kernel that writes nothing but classes (docs/algebra.md, lemmas
+    13 and 14).
+    """
+
+    classes: Tensor
+
+    def __init__(self, classes: int, grid: Size, size: Size, frame: Size) -> None:
+        super().__init__()
+        rows = resizing((grid[0], size[0], frame[0]))
+        strips = -(-classes * frame[0] * frame[1] // STRIP)
+        self.rows = nn.ModuleList(Taps(part, axis=2) for part in rows.chunk(strips))
+        self.columns = Taps(resizing((grid[1], size[1], frame[1])), axis=3)
+        self.register_buffer("classes", torch.arange(classes).float().view(1, -1, 1, 1))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        strips = [self._leading(self.columns(rows(logits))) for rows in self.rows]
+        whole = torch.cat(strips, dim=1) if len(strips) > 1 else strips[0]
+        return whole.to(torch.uint8)  # not before: TensorRT has uint8 at a graph's ends alone
+
+    def _leading(self, scores: Tensor) -> Tensor:
+        """The argmax over classes. Scores that are not numbers lead to the last class."""
+        leads = scores >= scores.amax(dim=1, keepdim=True)
+        leaders = torch.where(leads, self.classes, self.classes[:, -1:])
+        return leaders.amin(dim=1).half()

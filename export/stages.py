@@ -1,0 +1,152 @@
+"""MiT's stages for GPUs: tokens are an image with channels last, (1, h, w, C), all the way.
+
+Convs, products and norms read and write this layout as it is. Where tokens are once (1, h·w, C) and
+once (1, C, h, w), a compiler writes the answer of a norm twice.
+"""
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from export.folds import Affine, affine, conv_of
+from mrcfa.model.mit import Attention, Block, MiT, MixFFN, PatchEmbedding, Stage
+
+SHARES = 4
+"""Into which one head's queries are split. A stage with one head has a multiple of 64 of them."""
+
+
+def with_channels_last(encoder: MiT) -> MiT:
+    """A copy of the encoder whose stages work on images with channels last."""
+    encoder = deepcopy(encoder)
+    encoder.stages = nn.ModuleList(LastAxisStage(stage) for stage in encoder.stages)
+    return encoder
+
+
+class LastAxisStage(nn.Module):
+    """`Stage`, (1, C, h, w) -> (1, C', h', w'), with (1, h', w', C') between its blocks."""
+
+    def __init__(self, stage: nn.Module) -> None:
+        super().__init__()
+        assert isinstance(stage, Stage)
+        self.embed = LastAxisEmbedding(stage.embed)
+        self.blocks = nn.ModuleList(LastAxisBlock(block) for block in stage.blocks)
+        self.norm = stage.norm
+
+    def forward(self, image: Tensor) -> Tensor:
+        image = self.embed(image)
+        for block in self.blocks:
+            image = block(image)
+        return _first(self.norm(image))
+
+
+class LastAxisEmbedding(PatchEmbedding):
+    def __init__(self, embed: PatchEmbedding) -> None:
+        nn.Module.__init__(self)
+        self.proj, self.norm = embed.proj, embed.norm
+
+    def forward(self, image: Tensor) -> Tensor:  # type: ignore[override]
+        answer: Tensor = self.norm(_last(self.proj(image)))
+        return answer
+
+
+class LastAxisBlock(nn.Module):
+    """`Block` on (1, h, w, C)."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        assert isinstance(block, Block)
+        assert isinstance(block.attn, Attention)
+        assert isinstance(block.mlp, MixFFN)
+        self.norm1, self.norm2 = block.norm1, block.norm2
+        self.attn = (SplitAttention if block.attn.heads == 1 else HeadsAttention)(block.attn)
+        self.mlp = LastAxisFFN(block.mlp)
+
+    def forward(self, image: Tensor) -> Tensor:
+        image = image + self.attn(self.norm1(image))
+        answer: Tensor = image + self.mlp(self.norm2(image))
+        return answer
+
+
+class _Attention(nn.Module):
+    """Keys and values of `Attention`; the factor 1/√C of the scores is part of the queries."""
+
+    def __init__(self, attention: Attention) -> None:
+        super().__init__()
+        self.heads, self.width = attention.heads, attention.width // attention.heads
+        query = affine(attention.q)
+        factor = self.width**-0.5
+        self.q = _linear_of(Affine(query.weight * factor, query.bias * factor))
+        self.kv, self.proj, self.sr = attention.kv, attention.proj, attention.sr
+        if self.sr is not None:
+            self.norm = attention.norm
+
+    def keys_and_values(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """(1, n, C) each."""
+        if self.sr is not None:
+            image = self.norm(_last(self.sr(_first(image))))
+        keys, values = self.kv(image.flatten(1, 2)).chunk(2, dim=-1)
+        return keys, values
+
+
+class HeadsAttention(_Attention):
+    """`Attention` with several heads."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        tokens = (self.q(image.flatten(1, 2)), *self.keys_and_values(image))
+        queries, keys, values = (
+            each.unflatten(2, (self.heads, self.width)).transpose(1, 2) for each in tokens
+        )
+        answer: Tensor = self.proj(_mixed(queries, keys, values).transpose(1, 2).flatten(2))
+        return answer.view(image.shape)
+
+
+class SplitAttention(_Attention):
+    """`Attention` with one head, as several heads that share keys and values.
+
+    TensorRT fuses an attention of several heads, whose scores then stay on the chip, and none of
+    one head. Each head here has its share of the queries (docs/algebra.md, lemma 9 e), and the
+    projection is applied to the few values (9 b).
+    """
+
+    def forward(self, image: Tensor) -> Tensor:
+        keys, values = self.keys_and_values(image)
+        keys, values = (each.expand(SHARES, -1, -1) for each in (keys, self.proj(values)))
+        queries = self.q(image.flatten(1, 2)).reshape(SHARES, -1, self.width)
+        return _mixed(queries, keys, values).view(image.shape)
+
+
+class LastAxisFFN(nn.Module):
+    """`MixFFN` on (1, h, w, C), its linears as 1×1 convs, which share the layout of the third."""
+
+    def __init__(self, ffn: MixFFN) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = conv_of(affine(ffn.fc1)), conv_of(affine(ffn.fc2))
+        self.dwconv = ffn.dwconv
+
+    def forward(self, image: Tensor) -> Tensor:
+        hidden = self.dwconv(self.fc1(_first(image)))
+        hidden = (hidden * 0.5) * (1 + torch.erf(hidden / 2**0.5))
+        return _last(self.fc2(hidden))
+
+
+def _mixed(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """(…, N, C), (…, n, C), (…, n, C) -> (…, N, C)."""
+    return (queries @ keys.transpose(-2, -1)).softmax(dim=-1) @ values
+
+
+def _linear_of(folded: Affine) -> nn.Linear:
+    outputs, inputs = folded.weight.shape
+    linear = nn.Linear(inputs, outputs)
+    linear.weight, linear.bias = nn.Parameter(folded.weight), nn.Parameter(folded.bias)
+    return linear
+
+
+def _first(image: Tensor) -> Tensor:
+    """Channels first: (1, h, w, C) -> (1, C, h, w)."""
+    return image.permute(0, 3, 1, 2)
+
+
+def _last(image: Tensor) -> Tensor:
+    """Channels last: (1, C, h, w) -> (1, h, w, C)."""
+    return image.permute(0, 2, 3, 1)
