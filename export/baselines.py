@@ -2,18 +2,20 @@
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from export.arrangement import Arrangement, Size
+from export.encoder import EncoderGraph
 from export.feature_pyramid import PyramidDecoder, PyramidEncoder
+from export.mask import GatheredMask
 from export.ort_cpu.arrangement import ORT_CPU, sliced
 from export.ort_cpu.retrieval import LastAxisMask
-from export.plain import PLAIN
+from export.plain import PLAIN, fusible
 from export.segformer import Answer, SegFormerDecoder, SegFormerEncoder
 from mrcfa.manifest import Output
-from mrcfa.model.config import Method
+from mrcfa.model.config import Config, Method
 
-_ENCODERS: dict[Method, type[nn.Module]] = {
+_ENCODERS: dict[Method, type[EncoderGraph] | type[SegFormerEncoder]] = {
     Method.SEGFORMER: SegFormerEncoder,
     Method.FEATURE_PYRAMID: PyramidEncoder,
 }
@@ -25,25 +27,16 @@ _DECODERS: dict[Method, type[nn.Module]] = {
 
 class PlainBaseline(Arrangement):
     name = PLAIN.name
-    answer: type[Answer] = Answer
 
     def encoder(self, model: Any) -> nn.Module:
-        return _ENCODERS[model.config.method](model)
+        return fusible(_ENCODERS[model.config.method](model), model)
 
     def decoder(self, model: Any, frame: Size, output: Output) -> nn.Module:
-        answer = self.answer(model.config.size, frame, output)
-        return _DECODERS[model.config.method](model, answer)
+        mask = self._mask(model.config, frame) if output is Output.MASK else None
+        return _DECODERS[model.config.method](model, Answer(mask, self.classes_last))
 
-
-class LastAxisAnswer(Answer):
-    """The same with the classes last beside a mask, where ONNX Runtime finds the largest faster."""
-
-    def __init__(self, size: Size, frame: Size, output: Output) -> None:
-        super().__init__(size, frame, output)
-        self.mask = LastAxisMask(size, frame) if output is Output.MASK else None
-
-    def forward(self, logits: Tensor) -> list[Tensor]:
-        return super().forward(logits if self.mask is None else logits.permute(0, 2, 3, 1))
+    def _mask(self, config: Config, frame: Size) -> nn.Module:
+        return GatheredMask(config.classes, config.grid(4), config.size, frame)
 
 
 class OrtCpuBaseline(PlainBaseline):
@@ -51,10 +44,12 @@ class OrtCpuBaseline(PlainBaseline):
 
     name = ORT_CPU.name
     classes_last = True
-    answer = LastAxisAnswer
 
     def encoder(self, model: Any) -> nn.Module:
-        return sliced(super().encoder(model))
+        return sliced(_ENCODERS[model.config.method](model))
+
+    def _mask(self, config: Config, frame: Size) -> nn.Module:
+        return LastAxisMask(config.size, frame)
 
 
 _BASELINES = {PLAIN.name: PlainBaseline(), ORT_CPU.name: OrtCpuBaseline()}

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from export.decoder import STM, Recall
-from export.encoder import EncoderGraph, TokenConv, conv_of
-from export.folds import Affine, affine
+from export.encoder import EncoderGraph, TokenConv
+from export.folds import Affine, affine, conv_of
 from export.precision import widely
 from export.segformer import Answer
 from mrcfa.model.feature_pyramid import FeaturePyramid

@@ -6,24 +6,29 @@ from export.arrangement import Arrangement, Size
 from export.decoder import DecoderGraph
 from export.encoder import EncoderGraph, GatheredFusion
 from export.folds import fold_fusion
+from export.segformer import SegFormerEncoder
 from export.stages import with_channels_last
 from mrcfa.manifest import Output
 from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import SegFormer
 
 
 class Plain(Arrangement):
     name = "plain"
 
     def encoder(self, model: MRCFA) -> nn.Module:
-        graph, config = EncoderGraph(model), model.config
-        graph.encoder = with_channels_last(model.encoder)
-        grids = [config.grid(stride) for stride in (4, 8, 16, 32)]
-        folded = fold_fusion(model.fusion)
-        graph.fusion = GatheredFusion(folded, graph.on_full_feature, grids)
-        return graph
+        return fusible(EncoderGraph(model), model)
 
     def decoder(self, model: MRCFA, frame: Size, output: Output) -> nn.Module:
         return DecoderGraph(model, frame, output)
+
+
+def fusible(graph: EncoderGraph | SegFormerEncoder, model: SegFormer) -> nn.Module:
+    """An encoder graph whose stages and fusion have the forms that compilers for GPUs fuse."""
+    graph.encoder = with_channels_last(model.encoder)
+    grids = [model.config.grid(stride) for stride in (4, 8, 16, 32)]
+    graph.fusion = GatheredFusion(fold_fusion(model.fusion), graph.on_full_feature, grids)
+    return graph
 
 
 PLAIN = Plain()

@@ -3,25 +3,27 @@
 from torch import Tensor, nn
 
 from export.decoder import LAST_FRAME
-from export.encoder import FoldedFusion, conv_of, with_channels_first
-from export.folds import affine, fold_fusion
-from mrcfa.manifest import Output
-from mrcfa.model.frames import FullSizeMask, Normalise
+from export.encoder import FoldedFusion, with_channels_first
+from export.folds import affine, conv_of, fold_fusion
+from mrcfa.model.frames import Normalise
 from mrcfa.model.segformer import SegFormer
 
 
 class SegFormerEncoder(nn.Module):
     """uint8 (1, h, w, 3) -> base (1, classes, H/4, W/4), the frame's own class scores."""
 
+    on_full_feature = True
+
     def __init__(self, model: SegFormer) -> None:
         super().__init__()
         self.prepare = Normalise(model.config.size)
         self.encoder = with_channels_first(model.encoder)
-        self.fusion = FoldedFusion(fold_fusion(model.fusion))
+        self.fusion: nn.Module = FoldedFusion(fold_fusion(model.fusion), self.on_full_feature)
         self.base = conv_of(affine(model.linear_pred))
 
     def forward(self, image: Tensor) -> Tensor:
-        scores: Tensor = self.base(self.fusion(self.encoder(self.prepare(image))))
+        feature, _ = self.fusion(self.encoder(self.prepare(image)))
+        scores: Tensor = self.base(feature)
         return scores
 
 
@@ -37,11 +39,17 @@ class SegFormerDecoder(nn.Module):
 
 
 class Answer(nn.Module):
-    """Logits (1, classes, H/4, W/4) -> what the decoder answers: them, or them and their mask."""
+    """Logits (1, classes, H/4, W/4) -> what the decoder answers: them, or them and their mask.
 
-    def __init__(self, size: tuple[int, int], frame: tuple[int, int], output: Output) -> None:
+    Where the mask takes the classes last, the logits beside it have them there too.
+    """
+
+    def __init__(self, mask: nn.Module | None, classes_last: bool) -> None:
         super().__init__()
-        self.mask = FullSizeMask(size, frame) if output is Output.MASK else None
+        self.mask, self.classes_last = mask, classes_last
 
     def forward(self, logits: Tensor) -> list[Tensor]:
-        return [logits] if self.mask is None else [logits, self.mask(logits)]
+        if self.mask is None:
+            return [logits]
+        logits = logits.permute(0, 2, 3, 1) if self.classes_last else logits
+        return [logits, self.mask(logits)]
