@@ -64,7 +64,7 @@ class Backend(ABC):
         return outputs, state
 
     def usable(self) -> bool:
-        """Whether more streams may share it; not so after its GPU went away."""
+        """Whether a further stream of this thread may share it."""
         return True
 
     def finish(self, state: Any) -> None:  # noqa: B027  # most backends keep nothing back

@@ -93,6 +93,15 @@ class Cuda:
             raise no_gpu(device or 0) from None
         return self.call("cuDevicePrimaryCtxRetain", handle)
 
+    def serves(self, device: int | None) -> bool:
+        """Whether who asks for this device here would not rather have a context of its own."""
+        if self.lost:
+            return False
+        here = int(self.call("cuCtxGetCurrent"))
+        if not here or here == int(self._context):
+            return True
+        return device not in (None, int(self.call("cuCtxGetDevice")))
+
     @contextmanager
     def current(self) -> Iterator[None]:
         self.call("cuCtxPushCurrent", self._context)

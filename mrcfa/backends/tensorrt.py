@@ -73,7 +73,7 @@ class TensorRTBackend(Backend):
             return lane
 
     def usable(self) -> bool:
-        return not self._cuda.lost
+        return self._cuda.serves(self._options.device)
 
     def finish(self, state: "Lane") -> None:
         if state.whole:

@@ -232,6 +232,20 @@ def test_device_is_the_gpu_whatever_context_is_current(driver, built, clip):
     driver.contexts.clear()
 
 
+def test_streams_share_a_backend_unless_another_context_is_current(driver, built):
+    path = built()
+    driver.contexts.append(0xABC)
+    first = Stream(path, "tensorrt")
+    assert Stream(path, "tensorrt")._backend is first._backend
+    driver.contexts[:] = []  # a thread that has none
+    assert Stream(path, "tensorrt")._backend is first._backend
+    driver.contexts[:] = [0xDEF]
+    other = Stream(path, "tensorrt")
+    assert other._backend is not first._backend
+    assert {context for _, _, context in driver.memory.values()} == {0xABC, 0xDEF}
+    driver.contexts.clear()
+
+
 def test_a_driver_without_a_function_of_cuda_python_is_told(driver, built, clip, monkeypatch):
     def missing(start, end):
         raise RuntimeError('Function "cuEventElapsedTime_v2" not found')
