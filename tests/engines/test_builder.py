@@ -19,9 +19,9 @@ from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.flavours import Flavour, Message
 from mrcfa.inspection import summary
-from mrcfa.layers import layers
+from mrcfa.layers import layers, plan_cost
 from mrcfa.machine import Gpu
-from mrcfa.manifest import Engine
+from mrcfa.manifest import Engine, PlanCost
 
 trt = pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
 
@@ -54,6 +54,22 @@ def test_a_real_bundle_is_built_for_turing_and_for_ampere_with_ada(b0):
     assert any("stm/MatMul" in layer["nodes"] for layer in listing["decoder"])
     assert len(listing["encoder"]) > len(listing["decoder"]) > 10
     assert f"encoder {len(listing['encoder'])} layers" in summary(opened)
+
+
+def test_what_kernels_move_is_added_up():
+    text = (
+        "Name: gather, LayerType: kgen, Inputs: [ { Name: x, Dimensions: [2,8], Datatype: Half }], "
+        "Constants: [ { Name: w, Dimensions: [8], Datatype: Float }], Outputs: [ { Name: y, "
+        "Dimensions: [2,4], Datatype: Float }, { Name: z, Dimensions: [3], Datatype: UInt8 }], "
+        "TacticName: t, StreamId: 0\n"
+        "Name: wait, LayerType: wait, Inputs: [], Outputs: [], TacticName: , StreamId: 0"
+    )
+    said = [
+        Message(4, text),
+        Message(3, "Total Activation Memory: 512 bytes\nTotal Weights Memory: 32 bytes"),
+    ]
+    assert plan_cost(layers(said), said) == PlanCost(1, 4 * 8 + 3, 2 * 16 + 4 * 8, 512, 32)
+    assert plan_cost([], said) is None
 
 
 def test_fp32_graphs_for_gpus_build_where_the_gpu_can(bundle, tmp_path):
@@ -171,6 +187,8 @@ def test_layers_are_read_from_the_lines_of_tensorrt_10_too():
             "type": "CaskConvolution",
             "tactic": "sm80_xmma_fprop",
             "nodes": ["a/Conv", "a/Relu"],
+            "inputs": [{"name": "image", "dtype": "Half", "shape": [1, 3, 8, 8]}],
+            "constants": [],
             "outputs": [{"name": "relu", "dtype": "Half", "shape": [1, 64, 8, 8]}],
         }
     ]
