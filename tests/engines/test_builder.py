@@ -26,6 +26,13 @@ from mrcfa.manifest import Engine, PlanCost
 trt = pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
 
 
+MOST_WRITTEN = 8_000_000
+"""Bytes per frame by the kernels of b0's engines at 96×160: 7.0 MB for Ampere, 7.4 for Turing.
+
+Full-size logits alone would be 3.8. A change that writes more undoes what the forms of
+docs/algebra.md, lemmas 9 and 12 to 15, are for."""
+
+
 @pytest.fixture
 def b0(bundle, tmp_path):
     """A fresh copy of a real bundle."""
@@ -47,6 +54,8 @@ def test_a_real_bundle_is_built_for_turing_and_for_ampere_with_ada(b0):
         assert engine.plugin is None
         assert opened.file(engine.encoder).stat().st_size > 1e6
         assert opened.file(engine.decoder).stat().st_size > 1e6
+        written = sum(cost.bytes_written for cost in engine.costs.values())
+        assert written <= MOST_WRITTEN, f"{engine.name} writes {written:,} bytes per frame"
     listing = json.loads(opened.file(opened.manifest.engines[0].layers).read_text())
     assert {"name": "mask", "dtype": "UInt8", "shape": [1, 96, 160]} in [
         output for layer in listing["decoder"] for output in layer["outputs"]
