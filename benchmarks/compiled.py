@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.peer import peer_file
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import load
+from mrcfa.extras import MissingExtra, load
 from mrcfa.flavours import Flavour, complaint, heard, logger
 from mrcfa.layers import layers, plan_cost
 from mrcfa.manifest import Engine, PlanCost
@@ -16,7 +16,7 @@ from mrcfa.manifest import Engine, PlanCost
 def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
     """The peer's cost for the GPUs of each RTX engine, by the engine's name.
 
-    Empty where the bundle has no such engines, or the builder is missing.
+    Empty where the bundle has no such engines, or where the builder or torch is missing.
     """
     engines = [each for each in bundle.manifest.engines if _comparable(each)]
     if not engines:
@@ -26,7 +26,7 @@ def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
         path = peer_file(bundle, "fp16")
         if not path.is_file():
             load("benchmarks.segformer").write_segformer(bundle, "fp16", path)
-    except MrcfaError:
+    except MissingExtra:
         return {}
     costs = {each.name: _cost(trt, path, each.compute_capabilities) for each in engines}
     return {name: cost for name, cost in costs.items() if cost is not None}

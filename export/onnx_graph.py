@@ -22,13 +22,14 @@ HIGHEST_OPSET = 23
 """torch's exporter writes no newer one."""
 TRACED_OPSET = 18
 """Nor any older than this."""
+REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceMean")
+"""Their axes became an input in 18."""
 ADDED_IN_18 = {
     "Split": ("num_outputs",),
     "Resize": ("keep_aspect_ratio_policy", "antialias"),
+    **dict.fromkeys(REDUCTIONS, ("noop_with_empty_axes",)),
 }
 """Attributes that have no meaning in our graphs, but for Split's, which becomes an input."""
-REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceMean")
-"""Their axes became an input in 18."""
 
 
 def to_onnx(
@@ -108,7 +109,6 @@ def _lower(model: onnx.ModelProto, opset: int) -> None:
         if node.op_type in REDUCTIONS and len(node.input) > 1:
             axes = numpy_helper.to_array(constants[node.input.pop()])
             node.attribute.append(helper.make_attribute("axes", axes.tolist()))
-            continue
         attributes = {item.name: item for item in node.attribute}
         if node.op_type == "Split" and "num_outputs" in attributes:
             axis = attributes["axis"].i if "axis" in attributes else 0

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.cost import GPUS, GpuModel, ceilings, intensity, known_gpu
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import Cost
+from mrcfa.manifest import Cost, Engine, PlanCost
 
-GPU = GpuModel("a GPU", tflops=100, gb_per_s=500)
+GPU = GpuModel("a GPU", sm=86, tflops=100, gb_per_s=500)
 
 
 def test_the_roofline_is_bound_by_whatever_takes_longer():
@@ -21,6 +23,17 @@ def test_no_ceiling_is_below_what_unfused_graphs_could_do(bundle):
     found = ceilings(Bundle.open(bundle("b0")))
     assert [ceiling.gpu for ceiling in found] == list(GPUS)
     assert all(ceiling.unfused_fps < ceiling.fps for ceiling in found)
+
+
+def test_an_engines_kernels_bound_the_gpus_it_was_built_for(bundle):
+    opened = Bundle.open(bundle("b0"))
+    cost = PlanCost(kernels=100, bytes_written=3 * 10**8, bytes_read=3 * 10**8)
+    engine = Engine("rtx", "1.7", (75,), "fp16", "fp16", None, "", "", costs={"encoder": cost})
+    built = replace(opened, manifest=replace(opened.manifest, engines=(engine,)))
+    by_name = {each.gpu.name: each for each in ceilings(built)}
+    launches, bytes_over_bandwidth = 100 * 2e-6, 6e8 / 320e9
+    assert by_name["T4"].engine_fps == pytest.approx(1 / (launches + bytes_over_bandwidth))
+    assert by_name["A10"].engine_fps is None
 
 
 @pytest.mark.parametrize(
