@@ -50,11 +50,15 @@ class Taps(Wide, nn.Module):
         self.register_buffer("weights", matrix.gather(1, places.t()).t().reshape(count, *along))
 
     def forward(self, maps: Tensor) -> Tensor:
-        parts = [
-            widened(maps.index_select(self.axis, places)) * weights
+        parts = [widened(each) * weights for each, weights in self.gathered(maps)]
+        return sum(parts[1:], start=parts[0])
+
+    def gathered(self, maps: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """What each tap reads, and its weights."""
+        return [
+            (maps.index_select(self.axis, places), weights)
             for places, weights in zip(self.places, self.weights, strict=True)
         ]
-        return sum(parts[1:], start=parts[0])
 
 
 def resizing(lengths: Sequence[int], align_corners: bool = False) -> Tensor:

@@ -29,9 +29,19 @@ class GatheredMask(Wide, nn.Module):
         self.register_buffer("classes", torch.arange(classes).float().view(1, -1, 1, 1))
 
     def forward(self, logits: Tensor) -> Tensor:
-        strips = [self._leading(self.columns(rows(logits))) for rows in self.rows]
+        strips = [self._leading(self._scores(logits, rows)) for rows in self.rows]
         whole = torch.cat(strips, dim=1) if len(strips) > 1 else strips[0]
         return whole.to(torch.uint8)  # not before: TensorRT has uint8 at a graph's ends alone
+
+    def _scores(self, logits: Tensor, rows: nn.Module) -> Tensor:
+        """Interpolated scores of a strip.
+
+        Rows are gathered before and added after the columns: with rows added first, a compiler
+        writes them out, in FP32, as part of the kernel that made the logits.
+        """
+        assert isinstance(rows, Taps)
+        parts = [self.columns(each) * weights for each, weights in rows.gathered(logits)]
+        return sum(parts[1:], start=parts[0])
 
     def _leading(self, scores: Tensor) -> Tensor:
         """The argmax over classes. Scores that are not numbers lead to the last class."""
