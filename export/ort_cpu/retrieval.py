@@ -6,6 +6,7 @@ any axis but the last against the grain. `export.ort_cpu.corners` makes the mask
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -110,9 +111,14 @@ def resize_last_axis(maps: Tensor, size: tuple[int, int]) -> Tensor:
         return maps
     if not torch.onnx.is_in_onnx_export():
         return resize(maps.permute(0, 3, 1, 2), size).permute(0, 2, 3, 1)
+    old = np.array(maps.shape, np.float32)
+    scales = np.array(shape, np.float32) / old
+    # Resize rounds a length down, so a scale that was rounded down would lack a row or column.
+    short = np.floor(scales.astype(np.float64) * old) < shape
+    scales = np.where(short, np.nextafter(scales, np.float32(np.inf)), scales)
     return torch.onnx.ops.symbolic(
         "Resize",
-        (maps, None, None, torch.tensor(shape)),
+        (maps, None, torch.tensor(scales.tolist())),
         attrs={"mode": "linear", "coordinate_transformation_mode": "half_pixel"},
         dtype=maps.dtype,
         shape=shape,

@@ -11,6 +11,7 @@ from export.exporter import ExportOptions, export_bundle
 from export.onnx_graph import logits_name, to_onnx
 from export.ort_cpu.corners import with_corner_mask
 from export.ort_cpu.retrieval import LastAxisMask
+from export.precision import in_fp32
 from export.variants import VARIANTS
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
@@ -80,7 +81,7 @@ def test_a_mask_of_another_size_is_made_in_strips(frame, monkeypatch):
     monkeypatch.setattr("export.ort_cpu.retrieval.STRIP", 1000)
     torch.manual_seed(0)
     logits = noise()
-    mask = LastAxisMask(SIZE, frame)
+    mask = in_fp32(LastAxisMask(SIZE, frame))
     graph = to_onnx(mask, {"scores": logits.permute(0, 2, 3, 1)}, ["mask"], 18)
     largest = max(
         np.prod([dim.dim_value for dim in value.type.tensor_type.shape.dim])
