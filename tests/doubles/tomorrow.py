@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-NAMES = {"encoder.onnx", "fp32", "torch"}
-"""Objects with these keys are maps, whose keys are names and not fields."""
+MAPS = {"files", "variants", "tools", "costs"}
+"""Fields that are maps, whose keys are names and not fields."""
 
 
 def add_unknown_fields(manifest: Path) -> int:
@@ -16,10 +16,10 @@ def add_unknown_fields(manifest: Path) -> int:
     return content.count("of_tomorrow")
 
 
-def _extended(content: Any) -> Any:
+def _extended(content: Any, is_map: bool = False) -> Any:
     if isinstance(content, list):
         return [_extended(each) for each in content]
     if not isinstance(content, dict):
         return content
-    known = {key: _extended(value) for key, value in content.items()}
-    return known if NAMES & known.keys() else {**known, "of_tomorrow": {"deep": [1, None]}}
+    known = {key: _extended(value, key in MAPS) for key, value in content.items()}
+    return known if is_map else {**known, "of_tomorrow": {"deep": [1, None]}}

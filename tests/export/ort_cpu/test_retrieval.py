@@ -25,7 +25,7 @@ def inputs():
 @pytest.mark.parametrize("offset", [0.0, 3.0, 25.0])
 def test_the_division_after_the_product_gives_the_same_logits(inputs, offset):
     base, maps, values = inputs
-    plain = Retrieval(QUARTER)
+    plain = Retrieval(QUARTER, KEPT)
     plain_logits = plain(base.float(), maps[:, :KEPT].float(), values[:, :KEPT].float()).double()
     last = LastAxisRetrieval(QUARTER, offset, KEPT, TOKENS).double()
     logits = last(base, maps.split(1), values.split(1)).permute(0, 3, 1, 2)

@@ -318,5 +318,5 @@ def test_a_missing_package_is_told_with_its_install_command(tmp_path, monkeypatc
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     (tmp_path / place).touch()
-    with pytest.raises(MrcfaError, match=rf"{package} is not installed.*mrcfa\[video\]"):
+    with pytest.raises(MrcfaError, match=rf'{package} is not installed.*"\.\[video\]"'):
         list(open_source(str(tmp_path / place)))
