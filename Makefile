@@ -12,15 +12,14 @@ WORLD := bundles/sample
 demo: $(DEMO)/manifest.json $(WORLD)
 	$(BIN)/mrcfa doctor
 	$(BIN)/mrcfa build $(DEMO)
-	rm -rf bundles/overlay
-	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/masks.mp4
+	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/masks.mp4 --as color
 	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/overlay.mp4 --as overlay
 	$(BIN)/mrcfa eval $(DEMO) $(WORLD) --split test
 	$(BIN)/mrcfa bench $(DEMO) --frames 20 --drift 100 --report report.html
 	@echo "Look at bundles/overlay.mp4, bundles/masks.mp4 and report.html"
 
 $(DEMO)/manifest.json: | $(STAMP)
-	$(BIN)/mrcfa export --demo --frame 480x864 -o $(DEMO)
+	$(BIN)/mrcfa export --demo --size 384x672 --frame 480x864 -o $(DEMO)
 
 $(WORLD): | $(STAMP)
 	$(BIN)/mrcfa sample $@ --videos 1 --test 6

@@ -1,12 +1,13 @@
 """Exporting what `mrcfa train` wrote: the checkpoint brings everything along."""
 
 import pytest
+import torch
 
-from mrcfa import preset
+from mrcfa import load_weights, preset
 from mrcfa.bundle import Bundle
 from mrcfa.data.world.labels import WORLD
 from mrcfa.model.methods import build_model
-from mrcfa.training.checkpoints import Facts, save_model
+from mrcfa.training.checkpoints import Facts, publish, read_facts, save_model
 from mrcfa.training.recipe import Recipe
 
 
@@ -60,6 +61,35 @@ def test_a_flag_that_contradicts_is_refused(words, says, tmp_path, command, expo
     assert code == 2
     assert says in err
     assert not exported
+
+
+def test_the_weights_in_the_box_are_exported_by_a_flag(tmp_path, command):
+    words = ("--demo", "--size", "96x160", "--frame", "163x289", "--variants", "fp32", "-o", "b")
+    code, _, err = command("export", *words)
+    assert code == 0
+    assert "know the world of mrcfa sample only" in err
+    manifest = Bundle.open(tmp_path / "b").manifest
+    assert (manifest.classes, manifest.palette) == (WORLD.names, WORLD.colours)
+    assert manifest.weights.origin == "demo.safetensors"
+
+
+def test_the_weights_in_the_box_and_others_exclude_each_other(tmp_path, command):
+    path = checkpoint(tmp_path / "mine.safetensors")
+    code, _, err = command("export", "--demo", "--weights", path)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--demo brings its own weights" in err
+
+
+def test_published_weights_are_half_as_large_and_the_same_model(tmp_path):
+    path = checkpoint(tmp_path / "best.safetensors")
+    publish(path, tmp_path / "half.safetensors")
+    assert (tmp_path / "half.safetensors").stat().st_size < 0.52 * path.stat().st_size
+    assert read_facts(tmp_path / "half.safetensors") == read_facts(path)
+    model, other = (build_model(read_facts(path).config) for _ in range(2))
+    load_weights(model, path)
+    load_weights(other, tmp_path / "half.safetensors")
+    torch.testing.assert_close(other.value.weight, model.value.weight, rtol=1e-3, atol=1e-6)
+    assert other.value.weight.dtype == torch.float32
 
 
 def test_metadata_that_no_model_can_have_is_told(tmp_path, command):
