@@ -41,6 +41,8 @@ class LastAxisStage(nn.Module):
 
 
 class LastAxisEmbedding(PatchEmbedding):
+    """A `PatchEmbedding`, by which FP16 graphs know what answers in FP32; its grid is the image's."""
+
     def __init__(self, embed: PatchEmbedding) -> None:
         nn.Module.__init__(self)
         self.proj, self.norm = embed.proj, embed.norm
