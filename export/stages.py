@@ -41,7 +41,7 @@ class LastAxisStage(nn.Module):
 
 
 class LastAxisEmbedding(PatchEmbedding):
-    """A `PatchEmbedding`, by which FP16 graphs know what answers in FP32; its grid is the image's."""
+    """A `PatchEmbedding`, by which FP16 graphs know what answers in FP32; no grid beside it."""
 
     def __init__(self, embed: PatchEmbedding) -> None:
         nn.Module.__init__(self)
