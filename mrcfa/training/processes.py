@@ -67,15 +67,15 @@ def joined(batch: int) -> Iterator[Process]:
     if "RANK" not in os.environ:
         yield Process(device=device)
         return
+    world = int(os.environ["WORLD_SIZE"])
+    if batch % world:
+        raise MrcfaError(
+            f"a batch of {batch} cannot be shared by {world} processes; use a multiple"
+        )
     if gpu:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if gpu else "gloo", timeout=PATIENCE)
     try:
-        world = dist.get_world_size()
-        if batch % world:
-            raise MrcfaError(
-                f"a batch of {batch} cannot be shared by {world} processes; use a multiple"
-            )
         yield Process(dist.get_rank(), world, device)
     finally:
         dist.destroy_process_group()

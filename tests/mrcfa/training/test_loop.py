@@ -56,26 +56,32 @@ def lines(run):
     return [json.loads(line) for line in (run / LOG).read_text().splitlines()]
 
 
-def test_a_run_leaves_checkpoints_with_all_facts_and_a_log(data, tmp_path):
-    shown = []
-    best = train(
-        data, config(), QUICK, options(tmp_path / "run"), show=lambda *each: shown.append(each)
-    )
-    assert best == tmp_path / "run" / BEST
+@pytest.fixture(scope="module")
+def finished(data, tmp_path_factory):
+    """A run to its end, what it was told to show, and what it said is the best."""
+    run, shown = tmp_path_factory.mktemp("finished") / "run", []
+    with torch.enable_grad():
+        best = train(data, config(), QUICK, options(run), show=lambda *each: shown.append(each))
+    return run, shown, best
+
+
+def test_a_run_leaves_checkpoints_with_all_facts_and_a_log(finished):
+    run, shown, best = finished
+    assert best == run / BEST
     for name in (LAST, BEST):
-        facts = read_facts(tmp_path / "run" / name)
+        facts = read_facts(run / name)
         assert (facts.config, facts.recipe, facts.iteration) == (config(), QUICK, 4)
         assert facts.labels.names[0] == "road"
-    log = lines(tmp_path / "run")
+    log = lines(run)
     assert [line["iteration"] for line in log if "loss" in line] == [1, 2, 3, 4]
     (validation,) = (line for line in log if "miou" in line)
     assert 0 <= validation["miou"] <= 1
     assert [number for number, _ in shown] == [1, 2, 3, 4]
-    assert len(list((tmp_path / "run").glob("state.*"))) == 1
-    page = (tmp_path / "run" / "report.html").read_text()
+    assert len(list(run.glob("state.*"))) == 1
+    page = (run / "report.html").read_text()
     assert "4 of 4 iterations, mIoU 0." in page
     assert page.count("data:image/png") == 1 + 3
-    with Image.open(tmp_path / "run" / "curves.png") as curves:
+    with Image.open(run / "curves.png") as curves:
         assert curves.width > 800
 
 
@@ -196,9 +202,8 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(
         ),
     ],
 )
-def test_resuming_with_other_settings_names_them(data, tmp_path, changes, says):
-    run = tmp_path / "run"
-    train(data, config(), QUICK, options(run))
+def test_resuming_with_other_settings_names_them(data, finished, changes, says):
+    run, *_ = finished
     given = {"config": config(), "recipe": QUICK, **changes}
     with pytest.raises(MrcfaError, match=says):
         train(data, given["config"], given["recipe"], options(run, resume=True))
