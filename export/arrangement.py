@@ -27,13 +27,15 @@ class Arrangement(ABC):
     name: str
     classes_last = False
     """Whether a mask graph has the classes of its logits on the last axis, or on axis 1."""
+    streams_in_turn = False
+    """Whether several streams are computed one after the other, or as a batch."""
 
     def fits(self, model: Any) -> Fit:
         """Whether this model can be laid out so."""
         return Fit(True)
 
     @abstractmethod
-    def encoder(self, model: Any) -> nn.Module:
+    def encoder(self, model: Any, frame: Size) -> nn.Module:
         """image -> base, queries, entry."""
 
     @abstractmethod

@@ -28,8 +28,8 @@ _DECODERS: dict[Method, type[nn.Module]] = {
 class PlainBaseline(Arrangement):
     name = PLAIN.name
 
-    def encoder(self, model: Any) -> nn.Module:
-        return fusible(_ENCODERS[model.config.method](model), model)
+    def encoder(self, model: Any, frame: Size) -> nn.Module:
+        return fusible(_ENCODERS[model.config.method](model), model, frame)
 
     def decoder(self, model: Any, frame: Size, output: Output) -> nn.Module:
         mask = self._mask(model.config, frame) if output is Output.MASK else None
@@ -45,7 +45,7 @@ class OrtCpuBaseline(PlainBaseline):
     name = ORT_CPU.name
     classes_last = True
 
-    def encoder(self, model: Any) -> nn.Module:
+    def encoder(self, model: Any, frame: Size) -> nn.Module:
         return sliced(_ENCODERS[model.config.method](model))
 
     def _mask(self, config: Config, frame: Size) -> nn.Module:

@@ -39,6 +39,7 @@ def export(
     size: Annotated[str | None, typer.Option(help="Network input, HxW, multiples of 32.")] = None,
     frame: Annotated[str | None, typer.Option(help="Camera frame, HxW; default: --size.")] = None,
     output: Annotated[Output, typer.Option(help="What the decoder answers.")] = Output.MASK,
+    streams: Annotated[int, typer.Option(help="Videos that one run of the graphs serves.")] = 1,
     variants: Annotated[
         str,
         typer.Option(
@@ -95,6 +96,7 @@ def export(
     options = ExportOptions(
         frame=parse_size(frame) if frame else config.size,
         output=output,
+        streams=streams,
         variants=variants_named(variants),
         opset=opset,
         inline_functions=inline_functions,

@@ -13,8 +13,12 @@ _FREE = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Constant"}
 
 
 def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
-    """One `Cost` per stage of the model, in the order in which the graph reaches them."""
+    """One `Cost` per stage of the model, in the order in which the graph reaches them.
+
+    Of a graph with several streams, one's share.
+    """
     shapes, sizes = _tensors(model)
+    streams = shapes[model.graph.input[0].name][0]
     work: dict[str, int] = defaultdict(int)
     moved: dict[str, int] = defaultdict(int)
     for node in model.graph.node:
@@ -23,7 +27,9 @@ def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
         stage = stage_of(node.name)
         work[stage] += _multiply_adds(node, shapes)
         moved[stage] += sum(sizes.get(name, 0) for name in (*node.input, *node.output))
-    return tuple(Cost(graph, stage, work[stage], moved[stage]) for stage in moved)
+    return tuple(
+        Cost(graph, stage, work[stage] // streams, moved[stage] // streams) for stage in moved
+    )
 
 
 def stage_of(node_name: str) -> str:

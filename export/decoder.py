@@ -1,7 +1,8 @@
 """The stateful decoder graph in its plain form, for export: Recall → STM → SAR, MAA → retrieval.
 
 Kept tokens are channels, (R, S, h, w), where the reference model has them on the batch axis
-(docs/algebra.md, lemma 6).
+(docs/algebra.md, lemma 6). With B streams R counts the references of all, those of a stream one
+after the other.
 """
 
 import math
@@ -100,10 +101,15 @@ class Recall(nn.Module):
         self.register_buffer("schedule", torch.tensor(memory_table(offsets)))
 
     def forward(self, memory: Tensor, entry: Tensor, frame: Tensor) -> tuple[Tensor, ...]:
-        """(1, M, N, D), (1, N, D), (1,) -> references (R, N, D), memory_out, frame_out."""
-        history = torch.cat([memory.flatten(0, 1), entry])
-        row = self.schedule[frame.clamp(max=self.depth).long()][0]
-        return history[row], history[1:].unsqueeze(0), (frame + 1).clamp(max=LAST_FRAME)
+        """(B, M, N, D), (B, N, D), (B,) -> references (R, N, D), memory_out, frame_out."""
+        rows = self.schedule[frame.clamp(max=self.depth).long()]
+        frame_out = (frame + 1).clamp(max=LAST_FRAME)
+        if len(frame) == 1:
+            history = torch.cat([memory.flatten(0, 1), entry])
+            return history[rows[0]], history[1:].unsqueeze(0), frame_out
+        history = torch.cat([memory, entry.unsqueeze(1)], dim=1)
+        stream = torch.arange(len(frame)).unsqueeze(1)
+        return history[stream, rows].flatten(0, 1), history[:, 1:], frame_out
 
 
 class STM(nn.Module):
@@ -112,22 +118,21 @@ class STM(nn.Module):
     Tokens come in any order: TopK's here, ascending in the plugin (docs/algebra.md, lemma 6).
     """
 
-    row: Tensor
-
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.columns, self.call = entry_columns(config), selection(config)
-        self.register_buffer("row", torch.arange(len(config.references)).unsqueeze(1))
 
     def forward(self, query: Tensor, references: Tensor) -> Sequence[Tensor]:
         coarse, *rest = references.split(self.columns, dim=2)
         coarse = coarse.reshape(coarse.shape[0], self.call.height * self.call.width, -1)
-        selected = self.chosen(select_tokens(query @ coarse.transpose(1, 2), self.call).long())
+        affinity = for_references(query, len(coarse)) @ coarse.transpose(1, 2)
+        selected = self.chosen(select_tokens(affinity, self.call).long())
+        row = torch.arange(len(references)).unsqueeze(1)
         if self.call.factor == 1:
-            return references[self.row, selected].split(self.columns, dim=2)
+            return references[row, selected].split(self.columns, dim=2)
         finer = self._upsampled(coarse)
         tokens = torch.cat([finer, *rest], dim=2)
-        return tokens[self.row, selected].split([finer.shape[2], *self.columns[1:]], dim=2)
+        return tokens[row, selected].split([finer.shape[2], *self.columns[1:]], dim=2)
 
     def chosen(self, selected: Tensor) -> Tensor:
         """The tokens that are gathered, from the selected ones."""
@@ -144,8 +149,21 @@ class STM(nn.Module):
         return finer.flatten(2).transpose(1, 2)
 
 
+def for_references(queries: Tensor, references: int) -> Tensor:
+    """Queries (B, n, C), once for each of R references; the only stream's are broadcast."""
+    streams = len(queries)
+    return queries if streams == 1 else queries.repeat_interleave(references // streams, dim=0)
+
+
+def summed_by_stream(parts: Tensor, streams: int) -> Tensor:
+    """What the references say, (R, …), summed over those of each stream: (B, …)."""
+    if streams == 1:
+        return parts.sum(dim=0, keepdim=True)
+    return parts.unflatten(0, (streams, -1)).sum(dim=1)
+
+
 class Retrieval(nn.Module):
-    """(1, C, h, w) base, (R, S, h·w) maps, (R, S, C) values -> (1, C, H/4, W/4) logits.
+    """(B, C, h, w) base, (R, S, h·w) maps, (R, S, C) values -> (B, C, H/4, W/4) logits.
 
     Softmax over the tokens of each reference, its division after the product (docs/algebra.md,
     lemma 10). Values are class scores, divided by R already (lemma 4).
@@ -160,6 +178,6 @@ class Retrieval(nn.Module):
         exponentials = (widened(maps) + (lowest - self.shift)).exp().to(maps.dtype)
         totals = widened(exponentials).sum(dim=1, keepdim=True)
         sums = values.transpose(1, 2) @ exponentials
-        retrieved = (widened(sums) / totals).sum(dim=0, keepdim=True)
+        retrieved = summed_by_stream(widened(sums) / totals, len(base))
         scores = (widened(base) + retrieved.view(base.shape)).to(base.dtype)
         return resize(scores, self.quarter)

@@ -24,7 +24,7 @@ from mrcfa.model.mrcfa import MRCFA
 
 
 class EncoderGraph(nn.Module):
-    """uint8 (1, h, w, 3) -> base, queries (finest scale first) and entry; see `export.tensors`."""
+    """uint8 (B, h, w, 3) -> base, queries (finest scale first) and entry; see `export.tensors`."""
 
     def __init__(self, model: MRCFA) -> None:
         super().__init__()
@@ -140,4 +140,4 @@ class TokenConv(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         tokens = as_tokens(self.conv(image))
-        return tokens if self.rows is None else tokens.reshape(1, self.rows, -1)
+        return tokens if self.rows is None else tokens.reshape(len(tokens), self.rows, -1)

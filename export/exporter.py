@@ -15,6 +15,7 @@ from export.arrangement import Arrangement
 from export.check import Proof, check_graphs
 from export.cost import graph_cost, parameter_count
 from export.onnx_graph import HIGHEST_OPSET, LOWEST_OPSET, logits_name, to_onnx
+from export.ort_cpu.turns import in_turn
 from export.tensors import decoder_inputs, encoder_outputs, entry_columns, selection
 from export.variants import DEFAULT, VARIANTS, Variant
 from mrcfa import manifest
@@ -33,6 +34,8 @@ from mrcfa.model.weights import load_weights, save_weights
 
 LARGEST_TENSOR = 2**31 - 1
 """Elements that TensorRT allows in one tensor."""
+MOST_STREAMS = 32
+"""Of a bundle. Proving each stream takes the square of their number."""
 
 Progress = Callable[[str], None]
 
@@ -43,6 +46,7 @@ class ExportOptions:
 
     frame: tuple[int, int]
     output: Output = Output.MASK
+    streams: int = 1
     variants: Sequence[Variant] = tuple(VARIANTS[name] for name in DEFAULT)
     opset: int = 18
     inline_functions: bool = False
@@ -73,7 +77,9 @@ def export_bundle(
         for each in traced.values():
             each.save(folder)
         proofs = {name: each.proof(folder) for name, each in traced.items()}
-        proven = check_graphs(model, options.frame, options.output, proofs, progress)
+        proven = check_graphs(
+            model, options.frame, options.output, options.streams, proofs, progress
+        )
         checks = {name: parity.checks for name, parity in proven.parities.items()}
         _refuse_misses(checks)
         np.savez_compressed(folder / EXPECTED, masks=proven.masks)
@@ -81,7 +87,7 @@ def export_bundle(
         return Manifest(
             mrcfa=mrcfa.__version__,
             config=config,
-            streams=1,
+            streams=options.streams,
             frame=options.frame,
             output=options.output,
             variants={name: each.described(checks[name]) for name, each in traced.items()},
@@ -110,9 +116,12 @@ class _Traced:
     arrangement: Arrangement
     note: str
     graphs: Mapping[str, onnx.ModelProto]
+    """Of one stream where streams are computed in turn, else of all."""
+    whole: Mapping[str, onnx.ModelProto]
+    """Of all streams."""
 
     def save(self, folder: Path) -> None:
-        for part, graph in self.graphs.items():
+        for part, graph in self.whole.items():
             onnx.save(graph, folder / self.variant.file(part))
 
     def proof(self, folder: Path) -> Proof:
@@ -126,13 +135,23 @@ class _Traced:
             device=variant.device,
             arrangement=self.arrangement.name,
             limits=variant.limits,
-            encoder=_describe(self.graphs["encoder"], variant.file("encoder")),
-            decoder=_describe(self.graphs["decoder"], variant.file("decoder")),
+            encoder=self._described("encoder"),
+            decoder=self._described("decoder"),
             note=self.note,
             cost=tuple(
                 cost for part, graph in self.graphs.items() for cost in graph_cost(graph, part)
             ),
             parity=tuple(check.to_json() for check in checks),
+        )
+
+    def _described(self, part: str) -> Graph:
+        traced, whole = self.graphs[part], self.whole[part]
+        return Graph(
+            file=self.variant.file(part),
+            inputs=tuple(_spec(value) for value in whole.graph.input),
+            outputs=tuple(_spec(value) for value in whole.graph.output),
+            parameters=parameter_count(traced),
+            wide=_wide_nodes(traced),
         )
 
 
@@ -141,16 +160,18 @@ def _trace(
 ) -> _Traced:
     config, is_mask = model.config, options.output is Output.MASK
     arrangement, note = variant.arranged(model)
+    turns = options.streams if variant.arrangement.streams_in_turn else 1
+    batch = options.streams // turns
     progress(f"exporting the {variant.name} encoder")
-    image = torch.zeros(1, *options.frame, 3, dtype=torch.uint8)
+    image = torch.zeros(batch, *options.frame, 3, dtype=torch.uint8)
     encoder = to_onnx(
-        variant.rounded(arrangement.encoder(model)),
+        variant.rounded(arrangement.encoder(model, options.frame)),
         {"image": image},
         encoder_outputs(config),
         options.opset,
     )
     progress(f"exporting the {variant.name} decoder")
-    fed = decoder_inputs(config, variant.dtype)
+    fed = decoder_inputs(config, variant.dtype, batch)
     hidden = [logits_name(arrangement.classes_last)] if is_mask else []
     answers = [*hidden, "mask"] if is_mask else ["logits"]
     decoder = to_onnx(
@@ -164,7 +185,9 @@ def _trace(
     )
     if is_mask and options.frame == config.size:
         decoder = variant.arrangement.finished(decoder, arrangement.classes_last)
-    return _Traced(variant, arrangement, note, {"encoder": encoder, "decoder": decoder})
+    graphs = {"encoder": encoder, "decoder": decoder}
+    whole = {part: in_turn(graph, turns) for part, graph in graphs.items()} if turns > 1 else graphs
+    return _Traced(variant, arrangement, note, graphs, whole)
 
 
 def check_options(config: Config, options: ExportOptions) -> None:
@@ -187,15 +210,22 @@ def check_options(config: Config, options: ExportOptions) -> None:
             f"{TOPK_LIMIT}: export without --inline-functions and build with the plugin, "
             "or lower --keep or --size"
         )
+    if not 1 <= options.streams <= MOST_STREAMS:
+        raise MrcfaError(
+            f"{options.streams} streams cannot be exported; use 1 to {MOST_STREAMS}, and more "
+            "bundles or streams of one for more cameras"
+        )
     for what, elements in _large_tensors(config, options).items():
-        if elements > LARGEST_TENSOR:
+        if elements * options.streams > LARGEST_TENSOR:
+            fewer = ", or fewer --streams" if options.streams > 1 else ""
             raise MrcfaError(
-                f"{what} would have {elements:,} elements and a tensor holds at most "
-                f"{LARGEST_TENSOR:,}: choose a smaller --size or --frame"
+                f"{what} would have {elements * options.streams:,} elements and a tensor holds at "
+                f"most {LARGEST_TENSOR:,}: choose a smaller --size or --frame{fewer}"
             )
 
 
 def _large_tensors(config: Config, options: ExportOptions) -> dict[str, int]:
+    """Elements for each stream."""
     maps = len(config.references) * config.kept * config.affinity_channels
     return {
         "the image": 3 * options.frame[0] * options.frame[1],
@@ -208,16 +238,6 @@ def _large_tensors(config: Config, options: ExportOptions) -> dict[str, int]:
 def _labels_of(config: Config) -> Labels:
     known = dataset_named(config.dataset).labels
     return known if len(known.names) == config.classes else numbered(config.classes)
-
-
-def _describe(model: onnx.ModelProto, file: str) -> Graph:
-    return Graph(
-        file=file,
-        inputs=tuple(_spec(value) for value in model.graph.input),
-        outputs=tuple(_spec(value) for value in model.graph.output),
-        parameters=parameter_count(model),
-        wide=_wide_nodes(model),
-    )
 
 
 def _spec(value: onnx.ValueInfoProto) -> TensorSpec:

@@ -7,7 +7,7 @@ A ReLU lies between the values and the classifier, which therefore cannot be fol
 import torch
 from torch import Tensor, nn
 
-from export.decoder import STM, Recall
+from export.decoder import STM, Recall, for_references, summed_by_stream
 from export.encoder import EncoderGraph, TokenConv
 from export.folds import Affine, affine, conv_of
 from export.precision import widely
@@ -17,7 +17,7 @@ from mrcfa.model.frames import resize
 
 
 class PyramidEncoder(EncoderGraph):
-    """uint8 (1, h, w, 3) -> base, queries (finest scale first), divided by √C, and entry."""
+    """uint8 (B, h, w, 3) -> base, queries (finest scale first), divided by √C, and entry."""
 
     def __init__(self, model: FeaturePyramid) -> None:
         super().__init__(model)
@@ -42,7 +42,7 @@ class PyramidDecoder(nn.Module):
         references, memory_out, frame_out = self.recall(memory, entry, frame)
         *keys, values = self.stm(asked[32], references)
         merged = self._merged(asked, dict(zip(self.config.strides, keys, strict=True)), values)
-        retrieved = self.classify(merged.sum(dim=0, keepdim=True))
+        retrieved = self.classify(summed_by_stream(merged, len(base)))
         scores = base + resize(retrieved, base.shape[2:])
         return memory_out, frame_out, *self.answer(resize(scores, self.config.grid(4)))
 
@@ -51,7 +51,8 @@ class PyramidDecoder(nn.Module):
         merged: Tensor | None = None
         for stride, query in reversed(asked.items()):
             grid = self.config.grid(stride)
-            weights = widely(lambda x: x.softmax(dim=2), query @ keys[stride].transpose(1, 2))
+            scores = for_references(query, len(values)) @ keys[stride].transpose(1, 2)
+            weights = widely(lambda x: x.softmax(dim=2), scores)
             feature = (weights @ values).transpose(1, 2).unflatten(2, grid)
             if merged is None:
                 merged = feature

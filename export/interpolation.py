@@ -11,26 +11,46 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from export.precision import Wide, widened
+from mrcfa.model.frames import Normalise
 
 Size = tuple[int, int]
 
 
 class Interpolation(nn.Module):
-    """(1, C, h, w) -> (1, C, H, W), at least FP32: from size to size, all in one step."""
+    """(B, C, h, w) -> (B, C, H, W), at least FP32: from size to size, all in one step."""
 
-    def __init__(self, *sizes: Size, align_corners: bool = False) -> None:
+    def __init__(
+        self, *sizes: Size, align_corners: bool = False, axes: tuple[int, int] = (2, 3)
+    ) -> None:
         super().__init__()
         heights, widths = zip(*sizes, strict=True)
-        self.rows = Taps(resizing(heights, align_corners), axis=2)
-        self.columns = Taps(resizing(widths, align_corners), axis=3)
+        self.rows = Taps(resizing(heights, align_corners), axes[0])
+        self.columns = Taps(resizing(widths, align_corners), axes[1])
 
     def forward(self, maps: Tensor) -> Tensor:
         columns: Tensor = self.columns(self.rows(maps))
         return columns
 
 
+class GatheredPixels(Wide, Normalise):
+    """`Normalise` for frames of one size, in one kernel, and in FP32 whatever the graph.
+
+    Mean and deviation rounded to FP16 are up to two ten-thousandths off, and with them all pixels,
+    the same way: no later sum averages that out, and it outweighed all other FP16 rounding.
+    """
+
+    def __init__(self, frame: Size, size: Size) -> None:
+        super().__init__(size)
+        self.resize = nn.Identity() if frame == size else Interpolation(frame, size, axes=(1, 2))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Resized with channels last: transposed first, TensorRT writes the whole frame in FP32."""
+        pixels: Tensor = self.resize(image.to(self.mean.dtype)).permute(0, 3, 1, 2)
+        return (pixels - self.mean) / self.std
+
+
 class Taps(Wide, nn.Module):
-    """A sparse matrix along one axis of (1, C, h, w): each output is a sum over few inputs."""
+    """A sparse matrix along one of four axes: each output is a sum over few inputs."""
 
     places: Tensor
     weights: Tensor

@@ -11,7 +11,7 @@ STRIP = 1 << 25
 
 
 class GatheredMask(Wide, nn.Module):
-    """(1, classes, H/4, W/4) logits -> (1, h, w) mask: what `FullSizeMask` computes.
+    """(B, classes, H/4, W/4) logits -> (B, h, w) mask: what `FullSizeMask` computes.
 
     Interpolation is gathers and sums, and the argmax the lowest class whose score is the largest:
     with both a compiler makes one kernel that writes nothing but classes (docs/algebra.md, lemmas

@@ -6,6 +6,7 @@ from export.arrangement import Arrangement, Size
 from export.decoder import DecoderGraph
 from export.encoder import EncoderGraph, GatheredFusion
 from export.folds import fold_fusion
+from export.interpolation import GatheredPixels
 from export.segformer import SegFormerEncoder
 from export.stages import with_channels_last
 from mrcfa.manifest import Output
@@ -16,15 +17,18 @@ from mrcfa.model.segformer import SegFormer
 class Plain(Arrangement):
     name = "plain"
 
-    def encoder(self, model: MRCFA) -> nn.Module:
-        return fusible(EncoderGraph(model), model)
+    def encoder(self, model: MRCFA, frame: Size) -> nn.Module:
+        return fusible(EncoderGraph(model), model, frame)
 
     def decoder(self, model: MRCFA, frame: Size, output: Output) -> nn.Module:
         return DecoderGraph(model, frame, output)
 
 
-def fusible(graph: EncoderGraph | SegFormerEncoder, model: SegFormer) -> nn.Module:
-    """An encoder graph whose stages and fusion have the forms that compilers for GPUs fuse."""
+def fusible(
+    graph: EncoderGraph | SegFormerEncoder, model: SegFormer, frame: Size
+) -> EncoderGraph | SegFormerEncoder:
+    """An encoder graph whose parts have the forms that compilers for GPUs fuse."""
+    graph.prepare = GatheredPixels(frame, model.config.size)
     graph.encoder = with_channels_last(model.encoder)
     grids = [model.config.grid(stride) for stride in (4, 8, 16, 32)]
     graph.fusion = GatheredFusion(fold_fusion(model.fusion), graph.on_full_feature, grids)

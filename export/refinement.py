@@ -1,5 +1,6 @@
 """SAR and MAA in the plain decoder: a token's maps side by side, (R, S·C, h, w).
 
+With B streams R counts the references of all, those of a stream one after the other.
 The weights are shared by all tokens, so each conv is one grouped conv over them, and its
 GroupNorm(1) is a norm of each token by itself (docs/algebra.md, lemma 6).
 """
@@ -39,7 +40,7 @@ def steps_of(block: nn.Module, channels: int = 1) -> list[Step]:
 
 
 class Queries(nn.Module):
-    """Queries after SAR's first conv: (1, h·w, C) -> (1, C, h·w) for each output of the conv.
+    """Queries after SAR's first conv: (B, h·w, C) -> (B, C, h·w) for each output of the conv.
 
     The conv commutes with the product of queries and keys (docs/algebra.md, lemma 7), so it is done
     once for all references. Without SAR the queries are transposed only.
@@ -116,8 +117,10 @@ class MapNorm(Wide, nn.Module):
 
 
 class Affinity(nn.Module):
-    """Kept keys (R, S, C) against a grid of queries (1, C, h·w): (R, S, h, w).
+    """Kept keys (R, S, C) against a grid of queries (B, C, h·w): (R, S, h, w).
 
+    The tokens of a stream's references stand side by side against that stream's queries. The only
+    stream's queries are broadcast instead.
     Queries come divided by √C. Without SAR no conv takes the factor, so maps are multiplied by √C
     here (docs/algebra.md, lemma 5).
     """
@@ -127,7 +130,12 @@ class Affinity(nn.Module):
         self.grid, self.scale = grid, channels**0.5
 
     def forward(self, keys: Tensor, queries: Tensor) -> Tensor:
-        maps = (keys @ queries).unflatten(2, self.grid)
+        if len(queries) == 1:
+            products = keys @ queries
+        else:
+            by_stream = keys.reshape(len(queries), -1, keys.shape[2])
+            products = (by_stream @ queries).view(*keys.shape[:2], -1)
+        maps = products.unflatten(2, self.grid)
         return maps if self.scale == 1 else maps * self.scale
 
 

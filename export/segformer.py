@@ -10,7 +10,7 @@ from mrcfa.model.segformer import SegFormer
 
 
 class SegFormerEncoder(nn.Module):
-    """uint8 (1, h, w, 3) -> base (1, classes, H/4, W/4), the frame's own class scores."""
+    """uint8 (B, h, w, 3) -> base (B, classes, H/4, W/4), the frame's own class scores."""
 
     on_full_feature = True
 
@@ -39,7 +39,7 @@ class SegFormerDecoder(nn.Module):
 
 
 class Answer(nn.Module):
-    """Logits (1, classes, H/4, W/4) -> what the decoder answers: them, or them and their mask.
+    """Logits (B, classes, H/4, W/4) -> what the decoder answers: them, or them and their mask.
 
     Where the mask takes the classes last, the logits beside it have them there too.
     """

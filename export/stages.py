@@ -1,7 +1,7 @@
-"""MiT's stages for GPUs: tokens are an image with channels last, (1, h, w, C), all the way.
+"""MiT's stages for GPUs: tokens are an image with channels last, (B, h, w, C), all the way.
 
-Convs, products and norms read and write this layout as it is. Where tokens are once (1, h·w, C) and
-once (1, C, h, w), a compiler writes the answer of a norm twice.
+Convs, products and norms read and write this layout as it is. Where tokens are once (B, h·w, C) and
+once (B, C, h, w), a compiler writes the answer of a norm twice.
 """
 
 from copy import deepcopy
@@ -24,7 +24,7 @@ def with_channels_last(encoder: MiT) -> MiT:
 
 
 class LastAxisStage(nn.Module):
-    """`Stage`, (1, C, h, w) -> (1, C', h', w'), with (1, h', w', C') between its blocks."""
+    """`Stage`, (B, C, h, w) -> (B, C', h', w'), with (B, h', w', C') between its blocks."""
 
     def __init__(self, stage: nn.Module) -> None:
         super().__init__()
@@ -41,19 +41,22 @@ class LastAxisStage(nn.Module):
 
 
 class LastAxisEmbedding(PatchEmbedding):
-    """A `PatchEmbedding`, by which FP16 graphs know what answers in FP32; no grid beside it."""
+    """A `PatchEmbedding`, by which FP16 graphs know what answers in FP32; no grid beside it.
+
+    Pixels come in FP32 (`GatheredPixels`) and are rounded here.
+    """
 
     def __init__(self, embed: PatchEmbedding) -> None:
         nn.Module.__init__(self)
         self.proj, self.norm = embed.proj, embed.norm
 
     def forward(self, image: Tensor) -> Tensor:  # type: ignore[override]
-        answer: Tensor = self.norm(_last(self.proj(image)))
+        answer: Tensor = self.norm(_last(self.proj(image.to(self.proj.weight.dtype))))
         return answer
 
 
 class LastAxisBlock(nn.Module):
-    """`Block` on (1, h, w, C)."""
+    """`Block` on (B, h, w, C)."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
@@ -84,7 +87,7 @@ class _Attention(nn.Module):
             self.norm = attention.norm
 
     def keys_and_values(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """(1, n, C) each."""
+        """(B, n, C) each."""
         if self.sr is not None:
             image = self.norm(_last(self.sr(_first(image))))
         keys, values = self.kv(image.flatten(1, 2)).chunk(2, dim=-1)
@@ -106,20 +109,23 @@ class HeadsAttention(_Attention):
 class SplitAttention(_Attention):
     """`Attention` with one head, as several heads that share keys and values.
 
-    TensorRT fuses an attention of several heads, whose scores then stay on the chip, and none of
-    one head. Each head here has its share of the queries (docs/algebra.md, lemma 9 e), and the
-    projection is applied to the few values (9 b).
+    TensorRT fuses an attention of several heads or images, whose scores then stay on the chip, and
+    none of one head and image. Each head here has its share of the queries (docs/algebra.md, lemma
+    9 e), and the projection is applied to the few values (9 b).
     """
 
     def forward(self, image: Tensor) -> Tensor:
         keys, values = self.keys_and_values(image)
-        keys, values = (each.expand(SHARES, -1, -1) for each in (keys, self.proj(values)))
-        queries = self.q(image.flatten(1, 2)).reshape(SHARES, -1, self.width)
+        values = self.proj(values)
+        queries = self.q(image.flatten(1, 2))
+        if len(image) == 1:
+            keys, values = (each.expand(SHARES, -1, -1) for each in (keys, values))
+            queries = queries.reshape(SHARES, -1, self.width)
         return _mixed(queries, keys, values).view(image.shape)
 
 
 class LastAxisFFN(nn.Module):
-    """`MixFFN` on (1, h, w, C), its linears as 1×1 convs, which share the layout of the third."""
+    """`MixFFN` on (B, h, w, C), its linears as 1×1 convs, which share the layout of the third."""
 
     def __init__(self, ffn: MixFFN) -> None:
         super().__init__()
@@ -145,10 +151,10 @@ def _linear_of(folded: Affine) -> nn.Linear:
 
 
 def _first(image: Tensor) -> Tensor:
-    """Channels first: (1, h, w, C) -> (1, C, h, w)."""
+    """Channels first: (B, h, w, C) -> (B, C, h, w)."""
     return image.permute(0, 3, 1, 2)
 
 
 def _last(image: Tensor) -> Tensor:
-    """Channels last: (1, C, h, w) -> (1, h, w, C)."""
+    """Channels last: (B, C, h, w) -> (B, h, w, C)."""
     return image.permute(0, 2, 3, 1)

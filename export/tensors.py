@@ -43,17 +43,17 @@ def encoder_outputs(config: Config) -> list[str]:
     return ["base", *(f"query_{stride}" for stride in reversed(config.used_strides)), "entry"]
 
 
-def decoder_inputs(config: Config, dtype: torch.dtype) -> dict[str, Tensor]:
+def decoder_inputs(config: Config, dtype: torch.dtype, streams: int = 1) -> dict[str, Tensor]:
     """Tensors of the decoder's input shapes, in its order. Streams are the first axis of each."""
     grid = config.grid(config.output_stride if config.references else 4)
-    inputs = {"base": torch.zeros(1, config.classes, *grid, dtype=dtype)}
-    number = torch.zeros(1, dtype=torch.int32)
+    inputs = {"base": torch.zeros(streams, config.classes, *grid, dtype=dtype)}
+    number = torch.zeros(streams, dtype=torch.int32)
     if not config.references:
         return inputs | {"frame": number}
     entry = (config.tokens, sum(entry_columns(config)))
     for stride in reversed(config.used_strides):
-        shape = (1, config.tokens_at(stride), config.width(stride))
+        shape = (streams, config.tokens_at(stride), config.width(stride))
         inputs[f"query_{stride}"] = torch.zeros(shape, dtype=dtype)
-    inputs["entry"] = torch.zeros(1, *entry, dtype=dtype)
-    inputs["memory"] = torch.zeros(1, config.depth, *entry, dtype=dtype)
+    inputs["entry"] = torch.zeros(streams, *entry, dtype=dtype)
+    inputs["memory"] = torch.zeros(streams, config.depth, *entry, dtype=dtype)
     return inputs | {"frame": number}

@@ -20,6 +20,7 @@ SLICED_STAGES = 2
 class OrtCpu(Arrangement):
     name = "ort_cpu"
     classes_last = True
+    streams_in_turn = True
 
     def fits(self, model: MRCFA) -> Fit:
         """Exponentials must fit FP32: the softmax is divided after the product with the values.
@@ -37,7 +38,7 @@ class OrtCpu(Arrangement):
             )
         return Fit(True)
 
-    def encoder(self, model: MRCFA) -> nn.Module:
+    def encoder(self, model: MRCFA, frame: Size) -> nn.Module:
         return sliced(EncoderGraph(model))
 
     def decoder(self, model: MRCFA, frame: Size, output: Output) -> nn.Module:

@@ -43,7 +43,7 @@ def test_a_frame_has_the_models_logits(backbone, switches, arrangement, clip):
     references = [model.answer(features)] * len(config.references)
     expected = model.decode(model.ask(features), references)
 
-    encoder = in_fp32(arrangement.encoder(model))
+    encoder = in_fp32(arrangement.encoder(model, config.size))
     decoder = in_fp32(arrangement.decoder(model, config.size, Output.LOGITS))
     state = list(decoder_inputs(config, torch.float32).values())[-2:]
     *_, logits = decoder(*encoder(torch.from_numpy(image)[None]), *state)
@@ -64,12 +64,13 @@ def test_a_model_that_does_not_fit_is_laid_out_plainly_and_says_why():
         assert VARIANTS["fp16"].arranged(model) == (PLAIN, "")
 
 
-def test_rounding_leaves_norms_in_fp32_and_everything_else_in_fp16():
+def test_rounding_leaves_norms_and_pixels_in_fp32_and_everything_else_in_fp16():
     model = MRCFA(preset("vspw", "b0", size=(96, 160)))
-    graph = in_fp16(PLAIN.encoder(model))
+    graph = in_fp16(PLAIN.encoder(model, (108, 192)))
     norms = [part for part in graph.modules() if isinstance(part, torch.nn.LayerNorm)]
     assert {norm.weight.dtype for norm in norms} == {torch.float32}
     inside = {id(weight) for norm in norms for weight in norm.parameters()}
     others = {weight.dtype for weight in graph.parameters() if id(weight) not in inside}
     assert others == {torch.float16}
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert {constant.dtype for constant in graph.prepare.buffers()} == {torch.float32, torch.int64}

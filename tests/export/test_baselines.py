@@ -85,7 +85,7 @@ def test_a_frame_of_segformer_does_not_depend_on_those_before_it(baseline, clip)
 @pytest.mark.parametrize("method", [*BASELINES, "mrcfa"])
 def test_one_loop_of_the_host_runs_every_method(method, baseline, bundle, clip):
     """The loop of docs/bundle.md."""
-    path = bundle("b0", size=(96, 160)) if method == "mrcfa" else baseline(method)
+    path = bundle("b0") if method == "mrcfa" else baseline(method)
     encoder, decoder = (
         ort.InferenceSession(path / f"{part}.onnx") for part in ("encoder", "decoder")
     )
@@ -129,8 +129,9 @@ def test_checkpoints_of_all_methods_are_exported_run_and_compared(tmp_path, comm
 
 
 def test_a_bundle_without_memory_is_measured_like_any_other(baseline, command):
-    words = "--frames 3 --warmup 0 --drift 0 --threads 1 --backends eager-clip,onnxruntime:cpu"
-    code, out, err = command("bench", baseline("segformer"), *words.split())
+    words = "--frames 3 --warmup 0 --drift 0 --threads 1 --peer none"
+    backends = ("--backends", "eager-clip,onnxruntime:cpu")
+    code, out, err = command("bench", baseline("segformer"), *words.split(), *backends)
     assert code == 0, err
     assert "SegFormer b0, cityscapes, frames of 64×96" in out.decode()
     rows = [line for line in out.decode().splitlines() if line.startswith("| onnxruntime:cpu")]

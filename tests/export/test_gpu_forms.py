@@ -7,10 +7,10 @@ from torch.nn import functional as F
 from export.decoder import Retrieval
 from export.encoder import FoldedFusion, GatheredFusion
 from export.folds import Affine
-from export.interpolation import Interpolation
+from export.interpolation import GatheredPixels, Interpolation
 from export.mask import GatheredMask
 from export.stages import with_channels_last
-from mrcfa.model.frames import FullSizeMask, resize
+from mrcfa.model.frames import FullSizeMask, Normalise, resize
 from mrcfa.model.mit import MiT
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -28,6 +28,13 @@ def test_an_interpolation_goes_through_several_sizes_in_one_step():
     maps = torch.randn(1, 3, 6, 10)
     answer = Interpolation((6, 10), (24, 40), (27, 48))(maps)
     torch.testing.assert_close(answer, resize(resize(maps, (24, 40)), (27, 48)))
+
+
+@pytest.mark.parametrize("frame", [(24, 40), (27, 48), (60, 100), (10, 16)])
+def test_pixels_by_gathers_are_those_by_a_resize(frame):
+    image = torch.randint(0, 256, (1, *frame, 3), dtype=torch.uint8)
+    answer = GatheredPixels(frame, (24, 40))(image)
+    torch.testing.assert_close(answer, Normalise((24, 40))(image))
 
 
 @pytest.mark.parametrize("frame", [(24, 40), (27, 48), (60, 100), (10, 16)])

@@ -71,11 +71,6 @@ def test_from_a_checkpoint_to_names_masks_and_scores(seven, command):
     assert scores["metrics"]["mVC8"] is None  # frames lack masks, so consistency is undefined
 
 
-def test_random_weights_take_the_number_of_names(seven, command):
-    assert command(*EXPORT, "--labels", "seven.json")[0] == 0
-    assert list(Stream(seven / "x").classes) == NAMES
-
-
 def test_a_checkpoint_with_another_number_of_classes_is_told_with_both(seven, command):
     (seven / "three.txt").write_text("road\ncar\ntree\n")
     for labels, count in ((["--labels", "three.txt"], 3), ([], 124)):
@@ -88,11 +83,12 @@ def test_a_checkpoint_with_another_number_of_classes_is_told_with_both(seven, co
         assert not (seven / "x").exists()
 
 
-def test_a_bundle_with_other_names_is_not_scored(seven, command):
+def test_random_weights_take_the_names_and_other_names_are_not_scored(seven, command):
     other = json.loads((seven / "seven.json").read_text())
     other["names"][1] = "car"
     (seven / "other.json").write_text(json.dumps(other))
     assert command(*EXPORT, "--labels", "other.json")[0] == 0
+    assert list(Stream(seven / "x").classes) == other["names"]
     code, _, err = command("eval", "x", "own")
     assert code == 2
     assert err.startswith("mrcfa: x has the class 'car' where own has 'parked car'; evaluate it on")

@@ -123,7 +123,7 @@ def test_fp16_survives_affinities_that_would_overflow_unscaled(tmp_path, clip):
             state[key] = 40 * state[key]
     torch.save(state, tmp_path / "large.pth")
     config = preset("vspw", "b1", size=(96, 160))
-    options = ExportOptions(config.size, Output.LOGITS, [VARIANTS["fp16"]])
+    options = ExportOptions(config.size, Output.LOGITS, variants=[VARIANTS["fp16"]])
     path, frames = tmp_path / "large", clip(4, 96, 160)
     export_bundle(config, path, weights=tmp_path / "large.pth", options=options)
 

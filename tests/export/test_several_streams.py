@@ -1,0 +1,112 @@
+"""Graphs with several streams on the first axis of every tensor."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from export.check import Proof, check_graphs
+from export.exporter import ExportOptions, check_options
+from export.variants import FP32_LIMITS
+from mrcfa import MRCFA, load_weights, preset
+from mrcfa.bundle import WEIGHTS, Bundle
+from mrcfa.errors import MrcfaError
+from mrcfa.inspection import summary
+from mrcfa.manifest import Output
+from mrcfa.model.config import Method
+
+
+@pytest.fixture(scope="module")
+def four(bundle):
+    return Bundle.open(bundle("b0", streams=4))
+
+
+def test_streams_are_the_first_axis_of_every_tensor(four, bundle):
+    assert four.manifest.streams == 4
+    lone = Bundle.open(bundle("b0")).manifest.variants
+    for name, variant in four.manifest.variants.items():
+        assert [(spec.name, spec.shape) for spec in variant.tensors] == [
+            (spec.name, (4, *spec.shape[1:])) for spec in lone[name].tensors
+        ]
+        for graph in variant.graphs.values():
+            model = onnx.load(four.file(graph.file)).graph
+            ends = {
+                value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+                for value in (*model.input, *model.output)
+            }
+            assert ends == {spec.name: spec.shape for spec in (*graph.inputs, *graph.outputs)}
+
+
+def test_a_frame_costs_what_it_costs_a_lone_stream(four, bundle):
+    lone = Bundle.open(bundle("b0")).manifest.variants
+    for name, variant in four.manifest.variants.items():
+        work, alone = (sum(cost.multiply_adds for cost in v.cost) for v in (variant, lone[name]))
+        assert work == pytest.approx(alone, rel=0.02)
+        assert [graph.parameters for graph in variant.graphs.values()] == pytest.approx(
+            [graph.parameters for graph in lone[name].graphs.values()], rel=0.01
+        )
+    text = summary(four)
+    assert "4 streams at once" in text
+    states = [line for line in text.splitlines() if "state per stream" in line]
+    assert all(line in summary(Bundle.open(bundle("b0"))) for line in states)
+
+
+def test_on_cpus_each_stream_has_the_lone_streams_own_graph(four, bundle):
+    for part in ("encoder", "decoder"):
+        whole, lone = (
+            onnx.load(each.file(f"{part}.onnx")).graph for each in (four, Bundle.open(bundle("b0")))
+        )
+        (scan,) = (node for node in whole.node if node.op_type == "Scan")
+        (body,) = (item.g for item in scan.attribute if item.name == "body")
+        assert [(node.op_type, node.name) for node in body.node] == [
+            (node.op_type, node.name) for node in lone.node
+        ]
+        assert {node.op_type for node in whole.node} == {"Scan", "Squeeze", "Unsqueeze"}
+
+
+@pytest.mark.parametrize("method", [Method.MRCFA, Method.FEATURE_PYRAMID])
+def test_every_methods_batch_is_proven_stream_by_stream(method, bundle):
+    path = bundle(
+        "b0", "cityscapes", method=method, size=(64, 96), streams=2, variants=("fp32-gpu",)
+    )
+    (variant,) = Bundle.open(path).manifest.variants.values()
+    assert variant.streams == 2
+    assert len(variant.parity) == 3  # an export whose checks fail is none
+
+
+def test_streams_that_look_at_each_others_frames_are_noticed(bundle, tmp_path):
+    pair = Bundle.open(bundle("b0", streams=2, variants=("fp32",)))
+    model = onnx.load(pair.file("decoder.onnx"))
+    graph = model.graph
+    graph.initializer.append(numpy_helper.from_array(np.array([1, 0]), "others"))
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = "swapped" if name == "query_8" else name
+    graph.node.insert(0, helper.make_node("Gather", ["query_8", "others"], ["swapped"], axis=0))
+    onnx.save(model, tmp_path / "decoder.onnx")
+    reference = MRCFA(pair.config)
+    load_weights(reference, pair.file(WEIGHTS))
+    proofs = {
+        name: Proof(pair.file("encoder.onnx"), decoder, True, FP32_LIMITS)
+        for name, decoder in (
+            ("right", pair.file("decoder.onnx")),
+            ("wrong", tmp_path / "decoder.onnx"),
+        )
+    }
+    found = check_graphs(reference, (96, 160), Output.MASK, 2, proofs, lambda text: None)
+    assert all(check.passed for check in found.parities["right"].checks)
+    assert not any(check.passed for check in found.parities["wrong"].checks)
+
+
+@pytest.mark.parametrize("streams", [0, -1, 33])
+def test_a_number_of_streams_that_makes_no_sense_is_refused(streams, command):
+    code, out, err = command("export", "--streams", streams, "--size", "96x160")
+    assert (code, out) == (2, b"")
+    assert f"{streams} streams cannot be exported; use 1 to 32" in err
+
+
+def test_tensors_of_all_streams_together_must_fit():
+    config = preset("vspw", "b1", size=(1088, 1920))
+    check_options(config, ExportOptions(config.size, streams=8))
+    with pytest.raises(MrcfaError, match=r"first attention would have .* or fewer --streams"):
+        check_options(config, ExportOptions(config.size, streams=32))
