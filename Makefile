@@ -24,7 +24,7 @@ $(DEMO)/manifest.json: | $(STAMP)
 $(WORLD): | $(STAMP)
 	$(BIN)/mrcfa sample $@ --videos 1 --test 6
 
-test: venv build/headers
+test: venv build/headers build/triton
 	$(BIN)/python -m pytest -n 2
 
 # For a machine with a GPU: what it lacks is "not run" in gpu-test.json.
@@ -34,6 +34,12 @@ gpu-test: venv build/headers $(DEMO)/manifest.json
 # For the C++ tests; without them the tests say that C++ was not run.
 build/headers:
 	engines/cpp/fetch-headers $@ || { rm -rf $@; echo "C++: not run (no ONNX Runtime headers)"; }
+
+# The real tritonserver with its Python backend, for CPUs: 55 MB to fetch, 150 MB on disk, a few seconds. What its
+# wheel requires is left out, because it would hold NumPy below 2. Without it the tests say that Triton was not run.
+build/triton: | $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --target $@ nvidia-pytriton==0.7.0 \
+		|| { rm -rf $@; echo "Triton: not run (no wheel of nvidia-pytriton for this machine)"; }
 
 lint: venv
 	$(BIN)/ruff check .
@@ -45,7 +51,7 @@ venv: $(STAMP)
 # Everything that a machine without a GPU can use. The stamp makes a second run free.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[export,cpu,rtx,video,report,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[export,cpu,rtx,video,report,triton,dev]"
 	touch $@
 
 clean:

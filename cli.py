@@ -15,6 +15,7 @@ from mrcfa.data.commands import sample
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import extras_named
 from mrcfa.selftest.commands import selftest
+from mrcfa.serving.commands import triton
 from mrcfa.training.commands import train
 from mrcfa.video.commands import run
 
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (train, export, build, bench, run, inspect, selftest, doctor, sample):
+for verb in (train, export, build, bench, run, triton, inspect, selftest, doctor, sample):
     app.command()(verb)
 app.command("eval")(evaluate)
 

@@ -13,6 +13,7 @@ _HOME = {
     "MRCFA": "mrcfa.model.mrcfa",
     "MrcfaError": "mrcfa.errors",
     "Stream": "mrcfa.stream",
+    "Streams": "mrcfa.streams",
     "load_weights": "mrcfa.model.weights",
     "preset": "mrcfa.model.config",
     "save_weights": "mrcfa.model.weights",
@@ -23,6 +24,7 @@ __all__ = [
     "Config",
     "MrcfaError",
     "Stream",
+    "Streams",
     "__version__",
     "load_weights",
     "preset",
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from mrcfa.model.mrcfa import MRCFA
     from mrcfa.model.weights import load_weights, save_weights
     from mrcfa.stream import Stream
+    from mrcfa.streams import Streams
 
 
 def __getattr__(name: str) -> Any:

@@ -48,11 +48,6 @@ class Bundle:
         bundle = cls(path, Manifest.from_json(text, source))
         for name in bundle.manifest.files:
             bundle._inside(name)
-        if bundle.manifest.streams != 1:
-            raise MrcfaError(
-                f"{path} was exported for {bundle.manifest.streams} streams, and this mrcfa runs "
-                "one; update mrcfa"
-            )
         return bundle
 
     @property

@@ -20,6 +20,8 @@ EXTRA_OF = {
     "av": "video",
     "PIL": "video",
     "matplotlib": "report",
+    "tritonclient": "triton",
+    "grpc": "triton",
 }
 
 

@@ -23,6 +23,7 @@ def summary(bundle: Bundle) -> str:
             f"{bundle.path}: {config.method.display_name} {config.backbone}, {config.dataset}, "
             f"{config.classes} classes",
             f"frame {_hw(manifest.frame)}, network input {_hw(config.size)}, {_past(config)}",
+            *_streams(manifest.streams),
             f"classes: {named(manifest.classes, most=20)}",
             f"weights: {manifest.weights.origin}"
             + (" (untrained: masks are meaningless)" if manifest.weights.random else ""),
@@ -62,8 +63,15 @@ def _variant_lines(name: str, variant: Variant) -> list[str]:
         if graph.wide:
             lines.append(f"    {len(graph.wide)} nodes stay FP32: {_kinds(graph.wide)}")
     state = {spec.name: _size(spec) for spec in variant.decoder.inputs if spec.name in STATE}
-    lines.append(f"  state per stream: {_bytes(sum(state.values()))} ({' and '.join(state)})")
+    size = sum(state.values()) // variant.streams
+    lines.append(f"  state per stream: {_bytes(size)} ({' and '.join(state)})")
     return lines + _cost_lines(variant)
+
+
+def _streams(count: int) -> list[str]:
+    if count == 1:
+        return []
+    return [f"{count} streams at once; what a frame costs is its share of a run for {count} frames"]
 
 
 def _past(config: Config) -> str:

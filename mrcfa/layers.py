@@ -44,8 +44,13 @@ def layers(messages: Iterable[Message]) -> list[Layer]:
     return [_layer(line) for message in messages for line in _LAYER.finditer(message.text)]
 
 
-def plan_cost(found: Sequence[Layer], messages: Iterable[Message]) -> PlanCost | None:
-    """What one plan's kernels move in a frame, and what it holds; None where none are listed."""
+def plan_cost(
+    found: Sequence[Layer], messages: Iterable[Message], frames: int = 1
+) -> PlanCost | None:
+    """What one plan's kernels move in a frame, and what it holds; None where none are listed.
+
+    Of a plan that takes several frames at once, each has its share.
+    """
     kernels = [layer for layer in found if layer["outputs"]]
     if not kernels:
         return None
@@ -56,8 +61,8 @@ def plan_cost(found: Sequence[Layer], messages: Iterable[Message]) -> PlanCost |
     }
     return PlanCost(
         kernels=len(kernels),
-        bytes_written=sum(written(layer) for layer in kernels),
-        bytes_read=sum(read(layer) for layer in kernels),
+        bytes_written=sum(written(layer) for layer in kernels) // frames,
+        bytes_read=sum(read(layer) for layer in kernels) // frames,
         activation_bytes=memory.get("Activation"),
         weights_bytes=memory.get("Weights"),
     )

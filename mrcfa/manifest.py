@@ -67,7 +67,10 @@ class Graph:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a part of the model costs per frame: multiply-adds and bytes read and written."""
+    """What a part of the model costs per frame: multiply-adds and bytes read and written.
+
+    With several streams a frame has its share of what all cost together.
+    """
 
     graph: str
     stage: str
@@ -111,6 +114,16 @@ class Variant:
     @property
     def graphs(self) -> dict[str, Graph]:
         return {"encoder": self.encoder, "decoder": self.decoder}
+
+    @property
+    def streams(self) -> int:
+        return self.encoder.inputs[0].shape[0]
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """At the ends of both graphs."""
+        graphs = self.graphs.values()
+        return tuple(spec for graph in graphs for spec in (*graph.inputs, *graph.outputs))
 
 
 @dataclass(frozen=True)
@@ -196,6 +209,9 @@ class Manifest:
             in_range("palette", level, 0, 255)
         if not self.variants:
             raise Damage("variants is empty")
+        for spec in (spec for variant in self.variants.values() for spec in variant.tensors):
+            if spec.shape[:1] != (self.streams,):
+                raise Damage(f"the first axis of {spec.name} is not {self.streams}, the streams")
         for engine in self.engines:
             if engine.variant not in self.variants:
                 raise Damage(f"an engine is of the variant {engine.variant!r}, which is not there")

@@ -9,7 +9,8 @@ from typing import Any
 def counting(total: int | None = None) -> Iterator[Callable[..., None]]:
     """A bar with frames per second and the time left on a terminal, nothing elsewhere.
 
-    Yields what to call after each frame; `total=…` tells it later how many there are.
+    Yields what to call after each frame; `total=…` tells it later how many there are, `note=…` what
+    else is worth seeing.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,14 +21,15 @@ def counting(total: int | None = None) -> Iterator[Callable[..., None]]:
         TextColumn("{task.completed:.0f} frames"),
         TextColumn("{task.fields[speed]}"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=total, speed="")
+        task = bar.add_task("", total=total, speed="", note="")
 
-        def advance(total: int | None = None) -> None:
+        def advance(total: int | None = None, note: str = "") -> None:
             speed = bar.tasks[0].speed
             text = "" if speed is None else f"{speed:.1f} frames/s"
-            bar.update(task, advance=0 if total else 1, total=total, speed=text)
+            bar.update(task, advance=0 if total else 1, total=total, speed=text, note=note)
 
         yield advance
 

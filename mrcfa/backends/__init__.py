@@ -4,6 +4,7 @@ Parity and speed are written once, against `Backend`.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from threading import Lock
 from time import perf_counter
 from typing import Any, Protocol
@@ -12,7 +13,14 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.backends.records import BACKENDS, CHANGES_ANSWERS, BackendRecord, Options
+from mrcfa.backends.records import (
+    BACKENDS,
+    CHANGES_ANSWERS,
+    CHOICES,
+    BackendRecord,
+    Options,
+    parts_of,
+)
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import MissingExtra, extras_named, load
@@ -42,13 +50,21 @@ class OnDevice(Protocol):
 
 
 class Backend(ABC):
-    """One loaded bundle. It holds no stream's state, so any number of streams may share it."""
+    """One loaded bundle. It holds no stream's state, so any number of streams may share it.
+
+    A state is that of all B streams of the bundle, its rows. Where one stream is stepped alone, as
+    `Stream` does, every row of a bundle for several sees the same frames.
+    """
 
     name: str
     """What runs and where, such as `onnxruntime (CPU, fp32)`."""
     takes_device_frames = False
     """Whether an image may also be `OnDevice`."""
     on_gpu = False
+    streams = 1
+    """Rows that a step computes, whether they are needed or not."""
+    overlaps_frames = False
+    """Whether `submit` returns early, so that two frames in flight take less time than in turn."""
 
     @abstractmethod
     def start(self) -> Any:
@@ -62,6 +78,29 @@ class Backend(ABC):
         """uint8 (h, w, 3) -> `mask` (h, w) or `logits` (classes, H/4, W/4), and the next state."""
         outputs, state, _ = self.timed_step(image, state)
         return outputs, state
+
+    def told_apart(self, seconds: float) -> dict[str, float]:
+        """What more can be said of the last step, which took so long, after its clock stopped."""
+        return {}
+
+    def step_all(
+        self, images: Sequence[Image | None], state: Any
+    ) -> tuple[list[Arrays | None], Any]:
+        """`step` for an image of each row, or None, which leaves that row as it was."""
+        raise MrcfaError(f"{self.name} takes one stream at a time; open a Stream for each camera")
+
+    def restart(self, row: int, state: Any) -> Any:
+        """The state, but for one row, which is before its first frame."""
+        raise MrcfaError(f"{self.name} has no rows to restart; open a Stream for each camera")
+
+    def submit(self, image: Image, state: Any) -> tuple[Any, Any]:
+        """Begin a frame: what `result` takes, and the next state. At most two may be begun."""
+        return self.step(image, state)
+
+    def result(self, begun: Any) -> Arrays:
+        """What `step` would have answered; the frames of a state in the order they were begun."""
+        outputs: Arrays = begun
+        return outputs
 
     def usable(self) -> bool:
         """Whether a further stream of this thread may share it."""
@@ -94,10 +133,16 @@ _open: "WeakValueDictionary[tuple[Any, ...], Backend]" = WeakValueDictionary()
 _opening = Lock()
 
 
-def open_backend(bundle: Bundle, name: str = "auto", options: Options | None = None) -> Backend:
-    """The backend of that name; streams of one process that ask for the same share it."""
+def open_backend(
+    bundle: Bundle | None, name: str = "auto", options: Options | None = None
+) -> Backend:
+    """The backend of that name; streams of one process that ask for the same share it.
+
+    A server needs no bundle, the others do.
+    """
     options = options or Options()
-    key = (bundle.path.resolve(), bundle.manifest.to_json(), name, options)
+    what = bundle and (bundle.path.resolve(), bundle.manifest.to_json())
+    key = (what, name, options)
     with _opening:
         backend = _open.get(key)
         if backend is None or not backend.usable():
@@ -105,17 +150,17 @@ def open_backend(bundle: Bundle, name: str = "auto", options: Options | None = N
         return backend
 
 
-def _create(bundle: Bundle, name: str, options: Options) -> Backend:
-    if name == "auto":
+def _create(bundle: Bundle | None, name: str, options: Options) -> Backend:
+    if name == "auto" and bundle is not None:
         return _best(bundle, options)
-    kind, _, which = name.partition(":")
-    if kind not in BACKENDS:
-        raise MrcfaError(f"unknown backend {name!r}; choose one of auto, {', '.join(BACKENDS)}")
+    kind, which = parts_of(name)
+    if kind not in BACKENDS or (BACKENDS[kind].addressed and not which):
+        raise MrcfaError(f"unknown backend {name!r}; choose one of {named(CHOICES)}")
     return _opened(BACKENDS[kind], bundle, which, options, options.given)
 
 
 def _opened(
-    record: BackendRecord, bundle: Bundle, which: str, options: Options, needed: set[str]
+    record: BackendRecord, bundle: Bundle | None, which: str, options: Options, needed: set[str]
 ) -> Backend:
     surplus = sorted(needed - record.options)
     if surplus:

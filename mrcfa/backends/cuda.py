@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +34,26 @@ _WITHOUT_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 class DeviceArray:
     """Device memory of one tensor; torch, CuPy, numba and pycuda read it without a copy."""
 
+    _whole: "DeviceArray | None" = None
+    """What a row is part of."""
+
     def __init__(self, cuda: Cuda, shape: tuple[int, ...], dtype: str) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
         self.nbytes = math.prod(shape) * self.dtype.itemsize
         handle = cuda.call("cuMemAlloc", self.nbytes)
         cuda.freed_with(self, "cuMemFree", handle)
         self.ptr = int(handle)
+
+    def rows(self) -> "list[DeviceArray]":
+        """Along the first axis; none is freed before the whole."""
+        return [self._row(number) for number in range(self.shape[0])]
+
+    def _row(self, number: int) -> "DeviceArray":
+        row = copy(self)
+        row._whole = self
+        row.shape, row.nbytes = self.shape[1:], self.nbytes // self.shape[0]
+        row.ptr += number * row.nbytes
+        return row
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -121,8 +136,9 @@ class CudaStream:
     def download(self, target: NDArray[Any], source: DeviceArray) -> None:
         self._call("cuMemcpyDtoHAsync", target.ctypes.data, source.ptr, source.nbytes)
 
-    def copy(self, target: DeviceArray, source: DeviceFrame) -> None:
-        self._wait_for(source.stream)
+    def copy(self, target: DeviceArray, source: DeviceFrame | DeviceArray) -> None:
+        if isinstance(source, DeviceFrame):
+            self._wait_for(source.stream)
         self._call("cuMemcpyDtoDAsync", target.ptr, source.ptr, target.nbytes)
 
     def zero(self, target: DeviceArray) -> None:
@@ -131,11 +147,15 @@ class CudaStream:
     def synchronize(self) -> None:
         self._call("cuStreamSynchronize")
 
-    def mark(self) -> "CudaEvent":
-        """A point in this stream, to tell later how long what lies between two of them took."""
-        event = CudaEvent(self._cuda)
+    def mark(self, timed: bool = False) -> "CudaEvent":
+        """A point in this stream, to wait for, or to tell how long it took since another one."""
+        event = CudaEvent(self._cuda, 0 if timed else _WITHOUT_TIMING)
         self._cuda.call("cuEventRecord", event.handle, self._handle)
         return event
+
+    def wait(self, event: "CudaEvent") -> None:
+        """Run nothing more of this stream before that point in another one; the host goes on."""
+        self._call_with("cuStreamWaitEvent", event.handle, 0)
 
     def capture(self, work: Callable[[], None]) -> "CudaGraph":
         """What `work` queues, recorded instead of run; if that fails, nothing is queued.
@@ -159,7 +179,7 @@ class CudaStream:
         event = CudaEvent(self._cuda, _WITHOUT_TIMING)
         other = self._cuda.kind("CUstream")(stream)
         self._cuda.call("cuEventRecord", event.handle, other)
-        self._call_with("cuStreamWaitEvent", event.handle, 0)
+        self.wait(event)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """Functions whose last argument is the stream."""
@@ -171,13 +191,17 @@ class CudaStream:
 
 
 class CudaEvent:
-    def __init__(self, cuda: Cuda, flags: int = 0) -> None:
+    def __init__(self, cuda: Cuda, flags: int) -> None:
         self._cuda = cuda
         self.handle = cuda.call("cuEventCreate", flags)
         cuda.freed_with(self, "cuEventDestroy", self.handle)
 
+    def synchronize(self) -> None:
+        """Wait here until the stream got there, and no longer."""
+        self._cuda.call("cuEventSynchronize", self.handle)
+
     def seconds_since(self, earlier: "CudaEvent") -> float:
-        """Once both were waited for."""
+        """Of two timed ones, once both were waited for."""
         milliseconds: float = self._cuda.call("cuEventElapsedTime", earlier.handle, self.handle)
         return milliseconds / 1000
 

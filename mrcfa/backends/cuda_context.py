@@ -214,7 +214,7 @@ class Held(Generic[_Thing]):
     def __init__(self, cuda: Cuda, thing: _Thing, *needs: object) -> None:
         self._box = [thing]
         cuda.released_with(
-            self, partial(_destroy, self._box, needs), partial(_leak, self._box, needs)
+            self, partial(_destroy, cuda, self._box, needs), partial(_leak, self._box, needs)
         )
 
     @property
@@ -222,7 +222,9 @@ class Held(Generic[_Thing]):
         return self._box[0]
 
 
-def _destroy(box: list[Any], needs: object) -> None:
+def _destroy(cuda: Cuda, box: list[Any], needs: object) -> None:
+    with suppress(CudaError):
+        cuda.call("cuCtxSynchronize")  # a frame that nobody fetched may be under way
     box.clear()
 
 

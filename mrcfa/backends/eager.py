@@ -1,5 +1,7 @@
 """The reference model itself, streamed: what every other backend is measured against."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,8 @@ from mrcfa.model.weights import load_weights
 AUTHORS_COLD_START = 3
 """The authors answer frames before this one with the single-frame prediction."""
 
+Rows = tuple[Memory, ...]
+
 
 class EagerBackend(TwoGraphs):
     """Both graphs are the model's own parts."""
@@ -31,17 +35,32 @@ class EagerBackend(TwoGraphs):
         self._manifest, self._cold_start = bundle.manifest, options.cold_start
         self.name = "eager (PyTorch, CPU, fp32)"
 
-    def start(self) -> Memory:
-        return Memory()
+    def start(self) -> Rows:
+        return (Memory(),) * self._manifest.streams
 
     @torch.no_grad()
     def encode(self, image: Image) -> Features:
         return self._model.encode(network_input(image, self._manifest.config.size))
 
-    def decode(self, features: Features, state: Memory) -> tuple[Arrays, Memory]:
-        alone = self._cold_start is ColdStart.SINGLE and state.frame < AUTHORS_COLD_START
-        logits, state = decode_next(self._model, features, state, alone)
-        return self._answer(logits), state
+    def decode(self, features: Features, state: Rows) -> tuple[Arrays, Rows]:
+        memory, *others = state
+        alone = self._cold_start is ColdStart.SINGLE and memory.frame < AUTHORS_COLD_START
+        logits, memory = decode_next(self._model, features, memory, alone)
+        return self._answer(logits), (memory, *others)
+
+    def step_all(
+        self, images: Sequence[Image | None], state: Rows
+    ) -> tuple[list[Arrays | None], Rows]:
+        """One row after the other: it is the reference and not in a hurry."""
+        answers: list[Arrays | None] = [None] * len(images)
+        rows = list(state)
+        for row, image in enumerate(images):
+            if image is not None:
+                answers[row], (rows[row],) = self.step(image, (rows[row],))
+        return answers, tuple(rows)
+
+    def restart(self, row: int, state: Rows) -> Rows:
+        return (*state[:row], Memory(), *state[row + 1 :])
 
     def _answer(self, logits: Tensor) -> Arrays:
         if self._manifest.output is Output.LOGITS:

@@ -63,6 +63,7 @@ class OnnxRuntimeBackend(TwoGraphs):
             open_session(bundle.file(graph.file), provider, options.threads, device, options.strict)
             for graph in variant.graphs.values()
         )
+        self.streams = bundle.manifest.streams
         self._state = [spec for spec in variant.decoder.inputs if spec.name in STATE]
         self._features = [value.name for value in self._encoder.get_outputs()]
         self._answer = bundle.manifest.output.value
@@ -72,7 +73,7 @@ class OnnxRuntimeBackend(TwoGraphs):
         return {spec.name: self._placed(np.zeros(spec.shape, spec.dtype)) for spec in self._state}
 
     def encode(self, image: Image) -> Values:
-        return self._encoded(self._placed(image[None]))
+        return self._encoded(self._placed(self._alike(image)))
 
     def decode(self, features: Values, state: Values) -> tuple[Arrays, Values]:
         answer, state = self._decoded(features, state)
@@ -83,7 +84,7 @@ class OnnxRuntimeBackend(TwoGraphs):
         if not self.on_gpu:
             return super().timed_step(image, state)
         marks = [perf_counter()]
-        placed = self._placed(image[None])
+        placed = self._placed(self._alike(image))
         marks.append(perf_counter())
         features = self._encoded(placed)
         marks.append(perf_counter())
@@ -94,6 +95,36 @@ class OnnxRuntimeBackend(TwoGraphs):
         parts = ("upload", "encoder", "decoder", "download")
         seconds = (after - before for before, after in pairwise(marks))
         return outputs, state, dict(zip(parts, seconds, strict=True))
+
+    def step_all(
+        self, images: Sequence[Image | None], state: Values
+    ) -> tuple[list[Arrays | None], Values]:
+        (some, *_) = (image for image in images if image is not None)
+        every = np.stack([some if image is None else image for image in images])
+        answer, after = self._decoded(self._encoded(self._placed(every)), state)
+        found = answer.numpy()
+        absent = [row for row, image in enumerate(images) if image is None]
+        if absent:
+            after = {name: self._kept(state[name], after[name], absent) for name in state}
+        return [
+            None if image is None else {self._answer: found[row]}
+            for row, image in enumerate(images)
+        ], after
+
+    def restart(self, row: int, state: Values) -> Values:
+        numbers = state["frame"].numpy().copy()
+        numbers[row] = 0
+        return {**state, "frame": self._placed(numbers)}
+
+    def _kept(self, before: Any, after: Any, rows: list[int]) -> Any:
+        """The state after a round, but for rows that had no part in it; they pass the host."""
+        merged = after.numpy().copy()
+        merged[rows] = before.numpy()[rows]
+        return self._placed(merged)
+
+    def _alike(self, image: Image) -> NDArray[np.uint8]:
+        """(B, h, w, 3)."""
+        return image[None] if self.streams == 1 else np.stack([image] * self.streams)
 
     def _encoded(self, image: Any) -> Values:
         return self._run(self._encoder, {"image": image}, self._features)

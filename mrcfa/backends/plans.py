@@ -47,13 +47,14 @@ class Plans:
             self._engines[part] = loaded
         self._cache: RuntimeCache | None = None
         if hasattr(self._trt, "IRuntimeCache"):
-            hashes = [bundle.manifest.files[name] for name in (engine.encoder, engine.decoder)]
-            self._cache = RuntimeCache(cuda, self._trt, self._engines["encoder"], gpu, *hashes)
+            files = (bundle.manifest.files[name] for name in (engine.encoder, engine.decoder))
+            plans = [file.sha256 for file in files]
+            self._cache = RuntimeCache(cuda, self._trt, self._engines["encoder"], gpu, plans)
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Memory that serves both plans, which run one after the other."""
-        return max(int(engine.thing.device_memory_size_v2) for engine in self._engines.values())
+    def scratch(self, *parts: str) -> DeviceArray:
+        """New memory that serves these plans, if they run one after the other."""
+        sizes = [int(self._engines[part].thing.device_memory_size_v2) for part in parts]
+        return DeviceArray(self._cuda, (max(*sizes, 1),), "uint8")
 
     def context(self, part: str, scratch: DeviceArray) -> "Context":
         """With RTX this compiles, for seconds, what the cache does not have."""
@@ -110,6 +111,11 @@ class Context:
             raise Unfit(f"TensorRT cannot prepare the engine: {complaint(said)}")
         # Engines carry the names of their layers; a range in NVTX for each would cost every frame.
         self._context.thing.nvtx_verbosity = trt.ProfilingVerbosity.NONE
+        self.use(scratch)
+
+    def use(self, scratch: DeviceArray) -> None:
+        """Work in this memory from now on. Nothing may be under way."""
+        self._scratch = scratch
         self._context.thing.set_device_memory(scratch.ptr, scratch.nbytes)
 
     def enqueue(self, tensors: Tensors, stream: CudaStream) -> None:

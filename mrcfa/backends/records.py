@@ -12,6 +12,7 @@ from pathlib import Path
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.manifest import Device
+from mrcfa.serving.address import is_address
 
 
 class ColdStart(str, Enum):
@@ -91,6 +92,10 @@ class BackendRecord:
     """(bundle, which) -> the rows of a benchmark; an empty `which` stands for all usual ones."""
     choices: tuple[str, ...] = ()
     """What may follow the colon in the options of `bench`."""
+    addressed: bool = False
+    """Whether it is named by an address alone, `triton://HOST:PORT/MODEL`, and needs no bundle."""
+    overlaps_frames: bool = False
+    """As the class says of itself, so that `bench` knows without loading it."""
 
 
 def _tensorrt_ways(bundle: Bundle, which: str) -> Iterator[Way]:
@@ -117,6 +122,16 @@ def _eager_ways(bundle: Bundle, which: str) -> Iterator[Way]:
     yield Way("", "eager", "fp32", Device.CPU, variant)
 
 
+def _triton_ways(bundle: Bundle, which: str) -> Iterator[Way]:
+    """A server runs only when it is named; it says which variant it serves."""
+    if which:
+        from mrcfa.backends.triton import served_variant
+
+        variant = served_variant(bundle, which)
+        precision = bundle.manifest.variants[variant].precision
+        yield Way(which, which, precision, Device.CPU, variant)  # nothing but a CPU is needed here
+
+
 _RECORDS = (
     BackendRecord(
         name="tensorrt",
@@ -130,6 +145,7 @@ _RECORDS = (
         can_run=lambda bundle: bool(bundle.manifest.engines),
         ways=_tensorrt_ways,
         choices=("tensorrt", "rtx"),
+        overlaps_frames=True,
     ),
     BackendRecord(
         name="onnxruntime",
@@ -152,7 +168,39 @@ _RECORDS = (
         can_run=lambda bundle: True,
         ways=_eager_ways,
     ),
+    BackendRecord(
+        name="triton",
+        factory="mrcfa.backends.triton:TritonBackend",
+        extra="triton",
+        packages={"tritonclient": ("tritonclient",), "grpc": ("grpcio",)},
+        enables="streams on an NVIDIA Triton server",
+        options=frozenset({"strict"}),
+        can_run=lambda bundle: False,
+        ways=_triton_ways,
+        addressed=True,
+    ),
 )
 BACKENDS = {record.name: record for record in _RECORDS}
-CHOICES = ("auto", *BACKENDS)
+CHOICES = (
+    "auto",
+    *(
+        f"{name}://HOST:PORT/MODEL" if record.addressed else name
+        for name, record in BACKENDS.items()
+    ),
+)
 """What `--backend` may be, but for what follows a colon."""
+
+
+def parts_of(name: str) -> tuple[str, str]:
+    """`onnxruntime:cpu` -> the backend and what follows the colon; of an address, all of it."""
+    if is_address(name):
+        return "triton", name
+    kind, _, which = name.partition(":")
+    return kind, which
+
+
+def full_name(kind: str, which: str) -> str:
+    """What `parts_of` takes apart."""
+    if not which or is_address(which):
+        return which or kind
+    return f"{kind}:{which}"

@@ -1,7 +1,8 @@
 """What TensorRT-RTX compiled for one engine on one GPU, kept for the next start.
 
 TensorRT-RTX compiles kernels when an execution context is made, for seconds, unless it finds them
-in the `IRuntimeCache` that is attached to the context.
+in the `IRuntimeCache` that is attached to the context. C++ shares the file: its name and content
+are made alike here and in engines/cpp/src/runtime_cache.cpp.
 """
 
 import hashlib
@@ -11,15 +12,16 @@ from typing import Any
 
 from mrcfa.backends.cuda_context import Cuda, Held
 from mrcfa.errors import MrcfaError
-from mrcfa.files import cache_folder, fingerprint, write_whole
+from mrcfa.files import cache_folder, write_whole
 from mrcfa.flavours import complaint, heard
+from mrcfa.machine import Gpu
 from mrcfa.notices import tell
 
-_DIGEST_BYTES = 32
+_DIGEST_BYTES = 64  # hexadecimal digits
 
 
 class RuntimeCache:
-    """One file under the cache folder: the SHA-256 of what TensorRT-RTX wrote, then that.
+    """One file for an engine on a GPU: the SHA-256 of what TensorRT-RTX wrote, then that.
 
     TensorRT-RTX itself refuses what another GPU, driver or version wrote; that the file is whole is
     checked before it gets to see it. Processes that fill the same cache write the same kernels, and
@@ -27,8 +29,11 @@ class RuntimeCache:
     than compiling again.
     """
 
-    def __init__(self, cuda: Cuda, trt: ModuleType, engine: Held[Any], *facts: object) -> None:
-        self._trt, self._path = trt, _place(trt, *facts)
+    def __init__(
+        self, cuda: Cuda, trt: ModuleType, engine: Held[Any], gpu: Gpu, plans: list[str]
+    ) -> None:
+        """`plans` are the hashes of both plans; the cache is made by either of them."""
+        self._trt, self._path = trt, _place(trt, gpu, plans)
         config = Held(cuda, engine.thing.create_runtime_config(), engine)
         self._cache = Held(cuda, config.thing.create_runtime_cache(), config)
         self._known = self._loaded()
@@ -40,7 +45,7 @@ class RuntimeCache:
     def save(self) -> None:
         """Write what was compiled since it was loaded or saved, if anything was."""
         content = bytes(self._cache.thing.serialize() or b"")
-        digest = hashlib.sha256(content).digest()
+        digest = _digest(content)
         if not content or digest == self._known or self._path is None:
             return
         try:
@@ -60,7 +65,7 @@ class RuntimeCache:
         except OSError as error:
             return self._refused(f"cannot be read: {error.strerror}")
         digest, content = file[:_DIGEST_BYTES], file[_DIGEST_BYTES:]
-        if hashlib.sha256(content).digest() != digest:
+        if _digest(content) != digest:
             return self._refused("is damaged")
         with heard(self._trt) as said:
             taken = self._cache.thing.deserialize(content)
@@ -73,8 +78,14 @@ class RuntimeCache:
         return b""
 
 
-def _place(trt: ModuleType, *facts: object) -> Path | None:
-    name = f"{fingerprint(trt.__version__, *facts)}.cache"
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _place(trt: ModuleType, gpu: Gpu, plans: list[str]) -> Path | None:
+    """Another version, GPU or plan is another file, for none can use what the others compiled."""
+    facts = "\n".join([trt.__version__, gpu.name, str(gpu.sm), *plans])
+    name = f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}.cache"
     try:
         return cache_folder("tensorrt-rtx", name)
     except RuntimeError as error:  # a user without a home

@@ -1,21 +1,22 @@
 """The bundle's engines in TensorRT or TensorRT-RTX, on a GPU they were built for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mrcfa.backends import Arrays, Backend, Image, Options
-from mrcfa.backends.cuda import CudaGraph, CudaStream, DeviceArray, DeviceFrame, pinned_array
+from mrcfa.backends.cuda import CudaEvent, CudaStream, DeviceArray, DeviceFrame, pinned_array
 from mrcfa.backends.cuda_context import Cuda
-from mrcfa.backends.plans import Context, Plans, Tensors, candidates
+from mrcfa.backends.launch import GraphUse, Launch
+from mrcfa.backends.plans import Plans, Tensors, candidates
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import MrcfaError
 from mrcfa.manifest import STATE, Engine, Output
-from mrcfa.notices import tell
 
 
 class TensorRTBackend(Backend):
@@ -36,9 +37,10 @@ class TensorRTBackend(Backend):
 
     takes_device_frames = True
     on_gpu = True
+    overlaps_frames = True
 
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
-        self._answer = bundle.manifest.output.value
+        self._answer, self.streams = bundle.manifest.output.value, bundle.manifest.streams
         if options.device_masks and bundle.manifest.output is not Output.MASK:
             raise MrcfaError(
                 f"{bundle.path} answers with logits, so it has no masks to leave on the GPU; "
@@ -46,7 +48,7 @@ class TensorRTBackend(Backend):
             )
         engines = candidates(bundle, which, options.precision)
         self._cuda, self._options = Cuda(options.device), options
-        self._graphs = _GraphUse(options.cuda_graphs)
+        self._graphs = GraphUse(options.cuda_graphs)
         self._idle: list[Lane] = []
         self._ran = False
         self._title, self._plans = self._opened(bundle, engines)
@@ -76,24 +78,47 @@ class TensorRTBackend(Backend):
         return self._cuda.serves(self._options.device)
 
     def finish(self, state: "Lane") -> None:
+        with suppress(MrcfaError), self._at_work(state):
+            state.stream.synchronize()  # for frames that nobody fetched
         if state.whole:
             self._idle.append(state)
 
     def step(self, image: Image, state: "Lane") -> tuple[Arrays, "Lane"]:
         with self._at_work(state):
-            for work in self._works(image, state).values():
-                work()
-            return self._collected(state), state
+            return self._collected(self._begun(self._alike(image), state))[0], state
+
+    def step_all(
+        self, images: Sequence[Image | None], state: "Lane"
+    ) -> tuple[list[Arrays | None], "Lane"]:
+        with self._at_work(state):
+            answers = self._collected(self._begun(images, state))
+        return [
+            None if image is None else answer for image, answer in zip(images, answers, strict=True)
+        ], state
+
+    def restart(self, row: int, state: "Lane") -> "Lane":
+        with self._at_work(state):
+            state.restart(row)
+        return state
+
+    def submit(self, image: Image, state: "Lane") -> tuple["_Begun", "Lane"]:
+        with self._at_work(state):
+            state.overlap()
+            return self._begun(self._alike(image), state), state
+
+    def result(self, begun: "_Begun") -> Arrays:
+        with self._at_work(begun.lane):
+            return self._collected(begun)[0]
 
     def timed_step(self, image: Image, state: "Lane") -> tuple[Arrays, "Lane", dict[str, float]]:
         """The seconds are the GPU's own."""
-        works = self._works(image, state)
+        slot, works = state.slot, self._works(self._alike(image), state)
         with self._at_work(state):
-            marks = [state.stream.mark()]
-            for work in works.values():
+            marks = [state.front.mark(timed=True)]
+            for stream, work in works.values():
                 work()
-                marks.append(state.stream.mark())
-            outputs = self._collected(state)
+                marks.append(stream.mark(timed=True))
+            outputs, *_ = self._collected(_Begun(state, slot, marks[-1], image))
             seconds = [after.seconds_since(before) for before, after in pairwise(marks)]
         return outputs, state, dict(zip(works, seconds, strict=True))
 
@@ -108,26 +133,42 @@ class TensorRTBackend(Backend):
                 lane.whole = False
             raise
 
-    def _works(self, image: Image, lane: "Lane") -> dict[str, Callable[[], None]]:
+    def _alike(self, image: Image) -> list[Image]:
+        return [image] * self.streams
+
+    def _begun(self, images: Sequence[Image | None], lane: "Lane") -> "_Begun":
+        slot = lane.slot
+        for _, work in self._works(images, lane).values():
+            work()
+        return _Begun(lane, slot, lane.stream.mark(), images)
+
+    def _works(
+        self, images: Sequence[Image | None], lane: "Lane"
+    ) -> dict[str, tuple[CudaStream, Callable[[], None]]]:
+        """What the next frame takes, and the CUDA stream that each part of it runs on."""
+        slot = lane.slot
+        absent = [row for row, image in enumerate(images) if image is None]
         return {
-            "upload": lambda: lane.load(image),
-            "encoder": lane.encode,
-            "decoder": lane.decode,
-            "download": lambda: self._fetch(lane),
+            "upload": (lane.front, lambda: lane.load(images)),
+            "encoder": (lane.front, lane.encode),
+            "decoder": (lane.stream, lambda: lane.decode(absent)),
+            "download": (lane.stream, lambda: self._fetch(lane, slot)),
         }
 
-    def _fetch(self, lane: "Lane") -> None:
+    def _fetch(self, lane: "Lane", slot: "_Slot") -> None:
         if not self._options.device_masks:
-            lane.stream.download(lane.host_answer, lane.answer)
+            lane.stream.download(slot.host_answer, slot.answer)
 
-    def _collected(self, lane: "Lane") -> Arrays:
-        lane.stream.synchronize()
+    def _collected(self, begun: "_Begun") -> list[Arrays]:
+        """What each row answers."""
+        begun.done.synchronize()
         self._name_itself()
         if not self._ran:
             self._plans.save_cache()  # in case that the first run compiled more
             self._ran = True
-        answer: Any = lane.answer if self._options.device_masks else lane.host_answer.copy()
-        return {self._answer: answer}
+        slot = begun.slot
+        answers: Any = slot.answer.rows() if self._options.device_masks else slot.host_answer.copy()
+        return [{self._answer: answer} for answer in answers]
 
     def _name_itself(self) -> None:
         """That CUDA graphs cannot be recorded turns out when a stream is under way."""
@@ -160,35 +201,24 @@ def warm(
     return backend.name
 
 
-class _GraphUse:
-    """Whether the kernels of a backend are launched as CUDA graphs, which may not be possible."""
-
-    def __init__(self, wanted: bool) -> None:
-        self.wanted, self.failed = wanted, False
-
-    def give_up(self, reason: object) -> None:
-        if self.wanted:
-            self.wanted, self.failed = False, True
-            tell(f"CUDA graphs cannot be recorded: {reason}; kernels are launched one by one")
-
-
 class Lane:
-    """All that one stream of frames needs on the GPU; two memories, which swap at every frame."""
+    """All that one stream of frames needs on the GPU; two memories, which swap at every frame.
 
-    def __init__(self, cuda: Cuda, plans: Plans, answer: str, graphs: _GraphUse) -> None:
-        self._answer = answer
+    Encoder and decoder take turns on one CUDA stream, in one scratch memory, until `overlap` lets
+    the encoder be a frame ahead: then each has its own of both, and either turn its own slot. At
+    most two frames are begun and not collected, so whoever takes a slot finds it free.
+    """
+
+    def __init__(self, cuda: Cuda, plans: Plans, answer: str, graphs: GraphUse) -> None:
+        self._cuda, self._plans, self._answer, self._graphs = cuda, plans, answer, graphs
         self.whole = True
         """Whether all that was ever queued on it went well."""
-        self.stream = CudaStream(cuda)
-        scratch = DeviceArray(cuda, (max(plans.scratch_bytes, 1),), "uint8")
-        encoder, decoder = plans.context("encoder", scratch), plans.context("decoder", scratch)
-        (image,) = plans.variant.encoder.inputs
-        self._image = DeviceArray(cuda, image.shape[1:], image.dtype)
-        self._host_image = pinned_array(cuda, self._image.shape, image.dtype)
-        self._features = {
-            spec.name: DeviceArray(cuda, spec.shape, spec.dtype)
-            for spec in plans.variant.encoder.outputs
-        }
+        self.stream = self.front = CudaStream(cuda)
+        """The decoder's and the encoder's."""
+        scratch = plans.scratch("encoder", "decoder")
+        self._encoder = plans.context("encoder", scratch)
+        self._decoder = plans.context("decoder", scratch)
+        self._slots = [_Slot(cuda, plans, answer)] * 2
         self._memories = [
             {
                 spec.name: DeviceArray(cuda, spec.shape, spec.dtype)
@@ -197,70 +227,97 @@ class Lane:
             }
             for _ in range(2)
         ]
-        (spec,) = (spec for spec in plans.variant.decoder.outputs if spec.name == answer)
-        self.answer = DeviceArray(cuda, spec.shape[1:], spec.dtype)
-        self.host_answer = pinned_array(cuda, self.answer.shape, spec.dtype)
         self._turn = 0
-        encoding = {"image": self._image, **self._features}
-        self.encode = _Launch(self.stream, encoder, encoding, graphs)
-        self._decodings = [
-            _Launch(self.stream, decoder, self._decoding(turn), graphs) for turn in range(2)
-        ]
+        self._prepare()
+
+    def overlap(self) -> None:
+        """From now on; while no frame is under way. Who never asks for it pays no memory for it."""
+        if self.front is not self.stream:
+            return
+        scratch, slot = self._plans.scratch("decoder"), _Slot(self._cuda, self._plans, self._answer)
+        self.front = CudaStream(self._cuda)
+        self._decoder.use(scratch)
+        self._slots = [self._slots[0], slot]
+        self._prepare()
+
+    @property
+    def slot(self) -> "_Slot":
+        """The next frame's."""
+        return self._slots[self._turn]
 
     def reset(self) -> None:
         self._turn = 0
         for tensor in self._memories[0].values():
             self.stream.zero(tensor)
 
-    def load(self, image: Any) -> None:
-        if isinstance(image, np.ndarray):
-            self._host_image[...] = image
-            self.stream.upload(self._image, self._host_image)
-        else:
-            self.stream.copy(self._image, DeviceFrame.of(image, self._image.shape))
+    def restart(self, row: int) -> None:
+        """At frame 0 a decoder looks at no memory."""
+        self.stream.zero(self._memories[self._turn]["frame"].rows()[row])
 
-    def decode(self) -> None:
+    def load(self, images: Sequence[Any]) -> None:
+        """An image for each row, or None, where the one before it stays."""
+        slot = self.slot
+        for target, host, image in zip(slot.image.rows(), slot.host_image, images, strict=True):
+            if isinstance(image, np.ndarray):
+                host[...] = image
+                self.front.upload(target, host)
+            elif image is not None:
+                self.front.copy(target, DeviceFrame.of(image, target.shape))
+
+    def encode(self) -> None:
+        self._encodings[self.slot]()
+
+    def decode(self, absent: Sequence[int] = ()) -> None:
+        """Rows of absent streams are carried over as they were."""
+        if self.front is not self.stream:
+            self.stream.wait(self.front.mark())
         self._decodings[self._turn]()
+        before, after = self._memories[self._turn], self._memories[1 - self._turn]
+        for name, row in product(before, absent):
+            self.stream.copy(after[name].rows()[row], before[name].rows()[row])
         self._turn ^= 1
+
+    def _prepare(self) -> None:
+        self._encodings = {
+            slot: Launch(
+                self.front, self._encoder, {"image": slot.image, **slot.features}, self._graphs
+            )
+            for slot in self._slots
+        }
+        self._decodings = [
+            Launch(self.stream, self._decoder, self._decoding(turn), self._graphs)
+            for turn in range(2)
+        ]
 
     def _decoding(self, turn: int) -> Tensors:
         """Ping-pong: every other frame the two memories change places."""
-        before, after = self._memories[turn], self._memories[1 - turn]
+        slot, before, after = self._slots[turn], self._memories[turn], self._memories[1 - turn]
         fed_back = {f"{name}_out": tensor for name, tensor in after.items()}
-        return {**self._features, **before, **fed_back, self._answer: self.answer}
+        return {**slot.features, **before, **fed_back, self._answer: slot.answer}
 
 
-class _Launch:
-    """An engine on tensors that stay where they are, as a CUDA graph if wanted.
+class _Slot:
+    """What a frame needs while it is under way and no other frame may touch."""
 
-    A graph keeps the addresses it was recorded with, so either turn of the state has its own. The
-    first run is not recorded: TensorRT may set itself up in it, which recording forbids.
-    """
+    def __init__(self, cuda: Cuda, plans: Plans, answer: str) -> None:
+        (image,) = plans.variant.encoder.inputs
+        self.image = DeviceArray(cuda, image.shape, image.dtype)
+        self.host_image = pinned_array(cuda, self.image.shape, image.dtype)
+        self.features = {
+            spec.name: DeviceArray(cuda, spec.shape, spec.dtype)
+            for spec in plans.variant.encoder.outputs
+        }
+        (spec,) = (spec for spec in plans.variant.decoder.outputs if spec.name == answer)
+        self.answer = DeviceArray(cuda, spec.shape, spec.dtype)
+        self.host_answer = pinned_array(cuda, self.answer.shape, spec.dtype)
 
-    def __init__(
-        self, stream: CudaStream, context: Context, tensors: Tensors, graphs: _GraphUse
-    ) -> None:
-        self._stream, self._context, self._tensors = stream, context, tensors
-        self._graphs, self._ran = graphs, False
-        self._graph: CudaGraph | None = None
 
-    def __call__(self) -> None:
-        if self._graphs.wanted and self._ran and self._graph is None:
-            self._record()
-        if self._graph is None:
-            self._enqueue()
-        else:
-            self._stream.launch(self._graph)
-        self._ran = True
+@dataclass(frozen=True)
+class _Begun:
+    """A frame under way."""
 
-    def _record(self) -> None:
-        if not self._context.recordable(self._stream):
-            self._graphs.give_up("this engine allocates memory or waits while it runs")
-            return
-        try:
-            self._graph = self._stream.capture(self._enqueue)
-        except MrcfaError as error:
-            self._graphs.give_up(error)
-
-    def _enqueue(self) -> None:
-        self._context.enqueue(self._tensors, self._stream)
+    lane: Lane
+    slot: _Slot
+    done: CudaEvent
+    images: Any
+    """Kept: what is on the GPU is copied from there while the caller goes on."""

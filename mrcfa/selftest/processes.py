@@ -19,6 +19,9 @@ from mrcfa.selftest.ways import SelftestWay
 LIMIT_S = 600
 ALONE = {"PYTHONSAFEPATH": "1"}
 """Folders where the user happens to be must not stand in for packages."""
+POLITE = {"OMP_WAIT_POLICY": "passive"}
+"""PyTorch's threads wait for each other asleep. Where other programs want the cores, threads that
+spin wait for one that is not running: a conv took five times as long on such a machine."""
 
 
 def lines_of(bundle: Bundle, way: SelftestWay, gpus: int) -> Iterator[Line]:
@@ -102,7 +105,7 @@ def output_of(
             input=given,
             capture_output=True,
             timeout=LIMIT_S,
-            env={**os.environ, **ALONE, **(environment or {})},
+            env={**POLITE, **os.environ, **ALONE, **(environment or {})},
         )
     except subprocess.TimeoutExpired:
         raise Fault(f"its process did not end within {LIMIT_S} s and was stopped", REPORT) from None

@@ -22,6 +22,7 @@ from mrcfa.selftest.expected import Expected, Masks, same
 from mrcfa.selftest.line import REPORT, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.ways import SelftestWay, ways
 from mrcfa.stream import Stream
+from mrcfa.streams import Streams
 
 AGAIN = 4
 """Frames of the clip that are run once more, in threads or after a reset."""
@@ -43,8 +44,11 @@ def checked(bundle: Bundle, way: SelftestWay, gpus: int = 0) -> Iterator[Line]:
     if way.engine is not None:
         yield line_of(way.name, "no CUDA graphs", run.without_graphs)
         yield line_of(way.name, "on the GPU", run.on_the_gpu)
+        yield line_of(way.name, "two in flight", run.with_two_in_flight)
     yield line_of(way.name, "two threads", run.in_two_threads)
     yield line_of(way.name, "reset", run.after_reset)
+    if bundle.manifest.streams > 1:
+        yield line_of(way.name, "every stream", run.in_every_stream)
     if way.device is Device.GPU:
         yield line_of(way.name, "second GPU", lambda: run.on_second_gpu(gpus))
 
@@ -76,6 +80,17 @@ class _Run:
         found = masks_by_device(stream, self._expected.frames[:AGAIN])
         return same(found, self._start, "frames from the GPU, masks to the GPU", REPORT)
 
+    def with_two_in_flight(self) -> Found:
+        frames, found = self._expected.frames, []
+        with self._way.open(self._bundle.path) as stream:
+            stream.submit(frames[0])
+            for frame in frames[1:]:
+                stream.submit(frame)
+                found.append(stream.result())
+            found.append(stream.result())
+        words = "a frame beside the one before it gives the same masks"
+        return same(np.stack(found), self._masks, words, REPORT)
+
     def in_two_threads(self) -> Found:
         """Two streams side by side, of which neither may notice the other."""
         answers: dict[int, Masks] = {}
@@ -102,6 +117,21 @@ class _Run:
         self._stream.reset()
         found = _masks(self._stream, self._expected.frames[:AGAIN])
         return same(found, self._start, "a stream forgets its video", REPORT)
+
+    def in_every_stream(self) -> Found:
+        """Each begins a round after the one before it."""
+        frames = self._expected.frames[:AGAIN]
+        way = self._way
+        with Streams(self._bundle.path, way.backend, precision=way.precision) as streams:
+            found: list[list[Masks]] = [[] for _ in range(streams.slots)]
+            for number in range(AGAIN + streams.slots - 1):
+                numbers = {stream: number - stream for stream in range(streams.slots)}
+                shown = {each: frames[n] for each, n in numbers.items() if 0 <= n < AGAIN}
+                for stream, mask in streams(shown).items():
+                    assert mask is not None  # it had a frame
+                    found[stream].append(mask)
+        words = f"{len(found)} streams in one pass do not disturb each other"
+        return same(np.array(found), np.stack([self._start] * len(found)), words, REPORT)
 
     def on_second_gpu(self, gpus: int) -> Found:
         if gpus < 2:

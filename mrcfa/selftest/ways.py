@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mrcfa.backends.records import BACKENDS
+from mrcfa.backends.records import BACKENDS, full_name
 from mrcfa.bundle import Bundle
 from mrcfa.manifest import Device, Engine, Limits
 from mrcfa.stream import Stream
@@ -32,7 +32,7 @@ def ways(bundle: Bundle) -> Iterator[SelftestWay]:
         for way in record.ways(bundle, ""):
             yield SelftestWay(
                 name=way.name,
-                backend=f"{kind}:{way.which}" if way.which else kind,
+                backend=full_name(kind, way.which),
                 precision=way.precision if "precision" in record.options else None,
                 device=way.device,
                 limits=bundle.manifest.variants[way.variant].limits,

@@ -1,26 +1,30 @@
 """`mrcfa run`."""
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mrcfa.arguments import parse_names, parse_size
 from mrcfa.backends.records import CHOICES
-from mrcfa.errors import named
+from mrcfa.errors import MrcfaError, named
 from mrcfa.progress import counting
-from mrcfa.video.style import Style, style_for
+from mrcfa.video.style import Look, Style
+
+if TYPE_CHECKING:
+    from mrcfa.video.segment import Tally
 
 
 def run(
     bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
-    source: Annotated[
-        str,
+    sources: Annotated[
+        list[str],
         typer.Argument(
-            metavar="INPUT",
-            help="A video, an image, a folder or glob of images, a camera's index, a URL, or -.",
+            metavar="INPUT...",
+            help="Videos, images, folders or globs of images, cameras' indices, URLs, or -.",
         ),
     ],
     out: Annotated[
@@ -28,7 +32,8 @@ def run(
         typer.Option(
             "-o",
             "--out",
-            help="name.mp4, name.npz, a folder of PNGs or -. Default: INPUT.mrcfa.mp4.",
+            help="name.mp4, name.npz, a folder of PNGs or -; of several inputs a folder of MP4s. "
+            "Default: INPUT.mrcfa.mp4.",
         ),
     ] = None,
     style: Annotated[
@@ -45,32 +50,56 @@ def run(
     reset_on_cut: Annotated[
         bool, typer.Option("--reset-on-cut", help="Forget earlier frames at a scene cut.")
     ] = False,
+    every_frame: Annotated[
+        bool, typer.Option("--every-frame", help="Of cameras and streams too, however late.")
+    ] = False,
 ) -> None:
-    """Segment a video, images, a camera or a pipe."""
-    from mrcfa.stream import Stream
-    from mrcfa.video.overlay import Renderer
-    from mrcfa.video.segment import segment
-    from mrcfa.video.sinks import open_sink, place_for
-    from mrcfa.video.sources import Span, open_source
+    """Segment videos, images, cameras, network streams or a pipe."""
+    from mrcfa.video.places import places_for
+    from mrcfa.video.session import open_session
+    from mrcfa.video.sources import Span, open_sources
 
     size = parse_size(raw, "864x480") if raw else None
-    frames = open_source(source, Span(start, end, stride), Fraction(str(fps)), size)
-    place = place_for(source, out)
-    with Stream(bundle, backend) as stream:
-        chosen, only = style_for(place, style), parse_names(classes)
-        render = Renderer(chosen, stream.classes, stream.palette, alpha, only)
-        sink = open_sink(place, stream.classes, stream.palette, frames.rate)
-        with sink as write, counting(frames.total) as advance:
-            done = segment(frames, stream, render, write, reset_on_cut, advance)
-        backend = stream.backend
+    opened = open_sources(sources, Span(start, end, stride), Fraction(str(fps)), size)
+    places = places_for(sources, out)
+    look = Look(style, alpha, tuple(parse_names(classes)))
+    live = any(source.live for source in opened) and not every_frame
+    totals = [source.total for source in opened]
+    with (
+        open_session(bundle, backend, len(sources)) as session,
+        counting(None if None in totals else sum(filter(None, totals))) as advance,
+    ):
+        done = session.run(
+            opened,
+            places,
+            look,
+            reset_on_cut,
+            every_frame,
+            lambda tallies: advance(note=_so_far(tallies) if live else ""),
+        )
+        backend = session.backend
+    complaints = [tally.complaint for tally in done.tallies if tally.complaint]
+    if not done.frames:
+        raise MrcfaError(complaints[0])
+    for source, place, tally in zip(opened, places, done.tallies, strict=True):
+        if tally.frames:
+            dropped = f", {tally.dropped} dropped" if source.live else ""
+            typer.echo(f"wrote {place}: {tally.frames} frames{dropped}, {tally.latency}", err=True)
     typer.echo(
-        f"wrote {place}: {done.frames} frames, {done.frames / done.seconds:.1f} frames/s with "
-        f"{backend}, which was at work {done.backend_seconds / done.seconds:.0%} of the time",
+        f"{done.frames / done.seconds:.1f} frames/s with {backend}, which was at work "
+        f"{done.backend_seconds / done.seconds:.0%} of the time",
         err=True,
     )
     if done.interrupted:
         typer.echo("mrcfa: stopped by Ctrl-C; what was written is complete up to there", err=True)
         raise typer.Exit(130)
-    if frames.complaint:
-        typer.echo(f"mrcfa: {frames.complaint}", err=True)
+    for complaint in complaints:
+        typer.echo(f"mrcfa: {complaint}", err=True)
+    if complaints:
         raise typer.Exit(1)
+
+
+def _so_far(tallies: "Sequence[Tally]") -> str:
+    """For the bar: drops of all inputs, and the latency of the one that has the most of it."""
+    slowest = max(tallies, key=lambda tally: tally.latency.percentile_ms(99))
+    return f"{sum(tally.dropped for tally in tallies)} dropped, {slowest.latency}"

@@ -1,143 +1,182 @@
 """The pipeline source → stream → renderer → sink, with threads for decoding, drawing, encoding.
 
-The backend stays in the calling thread and is never idle as long as the others keep up: frames
-wait for it in a short queue, and its masks are drawn and written while it works on the next one.
+The backend stays in the calling thread and is never idle as long as the others keep up: frames wait
+for it in a short queue, and its masks are drawn and written while it works on the next one. Several
+inputs share it in rounds, one frame of each that has one.
 """
 
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from queue import Empty, Full, Queue
-from typing import ParamSpec, Protocol, TypeVar
+from queue import Queue
+from typing import ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.errors import MrcfaError
+from mrcfa.video.cuts import Cuts
+from mrcfa.video.feed import Arrival, Clock, Feed, take_round
+from mrcfa.video.latency import Latencies
 from mrcfa.video.overlay import Renderer
+from mrcfa.video.rounds import Rounds
 from mrcfa.video.sinks import Write
 from mrcfa.video.sources import Frame, Source
 
-CUT_LEVELS = 20
-"""By how many of 255 levels pixels change at a scene cut, on average."""
-CUT_SHARE = 0.3
-"""Which share of the pixels has other colours after a scene cut."""
+_Given = ParamSpec("_Given")
 
 
-class Segmenter(Protocol):
-    """What `mrcfa.Stream` is to a pipeline."""
+@dataclass(frozen=True)
+class Input:
+    """A source, and the way of its masks."""
 
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-    @property
-    def palette(self) -> NDArray[np.uint8]: ...
-    def __call__(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """RGB (h, w, 3) to the class of every pixel, (h, w)."""
-        ...
+    source: Source
+    render: Renderer
+    write: Write
+    newest: bool = False
+    """Take the newest frame that is there and drop those before it, instead of every frame."""
 
-    def reset(self) -> None:
-        """Forget the frames so far: the next one begins a video."""
-        ...
+
+@dataclass
+class Tally:
+    """What came of one input."""
+
+    frames: int = 0
+    dropped: int = 0
+    """Frames that a newer one replaced before the backend was free."""
+    cuts: int = 0
+    """How often the state was reset at a scene cut."""
+    latency: Latencies = field(default_factory=Latencies)
+    """From a frame's arrival until its mask is written."""
+    complaint: str | None = None
+    """Why there are no frames, or no more: what came before is written."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    frames: int
-    cuts: int
-    """How often the state was reset at a scene cut."""
+    tallies: tuple[Tally, ...]
+    """One for each input."""
     interrupted: bool
     """Whether Ctrl-C ended it; what was decoded until then is written."""
     seconds: float
     backend_seconds: float
     """The time spent inside the segmenter alone."""
 
+    @property
+    def frames(self) -> int:
+        return sum(tally.frames for tally in self.tallies)
+
 
 def segment(
-    source: Source,
-    segmenter: Segmenter,
-    render: Renderer,
-    write: Write,
+    inputs: Sequence[Input],
+    rounds: Rounds,
     reset_on_cut: bool = False,
-    advance: Callable[[], None] = lambda: None,
+    advance: Callable[[Sequence[Tally]], None] = lambda tallies: None,
+    clock: Clock = time.perf_counter,
 ) -> Summary:
-    """Segment every frame of the source; `advance` is called after each.
+    """Segment the inputs until all of them ended; `advance` is called after each frame.
 
-    The first Ctrl-C ends the source early, so that what is written is whole; the second one
-    interrupts as usual.
+    An input that ends or fails leaves the others alone. The first Ctrl-C ends all, so that what is
+    written is whole; the second one interrupts as usual.
     """
-    frames = cuts = 0
-    backend_seconds = 0.0
-    start = time.perf_counter()
+    tallies = [Tally() for _ in inputs]
+    cuts = [Cuts() for _ in inputs]
+    begun: deque[dict[int, Arrival[Frame]]] = deque()
+    start, busy = time.perf_counter(), _Stopwatch()
+    changed = threading.Condition()
+    with first_interrupt() as interrupted, ExitStack() as stack:
+        puts = [
+            stack.enter_context(_output(each, tally, clock))
+            for each, tally in zip(inputs, tallies, strict=True)
+        ]
+        feeds = [Feed(each.source, each.newest, changed=changed, clock=clock) for each in inputs]
+        for feed in feeds:
+            stack.callback(feed.abandon)
+        for number in range(len(inputs)):
+            rounds.reset(number)
 
-    def draw(frame: Frame, mask: NDArray[np.uint8]) -> None:
-        save(frame.name, render(frame.image, mask))
+        def finish() -> None:
+            arrivals = begun.popleft()
+            with busy:
+                masks = rounds.finish()
+            for number, mask in masks.items():
+                puts[number](arrivals[number], mask)
+                tallies[number].frames += 1
+                tallies[number].dropped = feeds[number].dropped
+                advance(tallies)
 
-    segmenter.reset()
-    with first_interrupt() as interrupted, behind(write) as save, behind(draw) as put:
-        for frame, cut in ahead(_marked(source, reset_on_cut), interrupted):
-            began = time.perf_counter()
-            if cut:
-                segmenter.reset()
-                cuts += 1
-            mask = segmenter(frame.image)
-            backend_seconds += time.perf_counter() - began
-            put(frame, mask)
-            frames += 1
-            advance()
-    if not frames:
-        raise MrcfaError(source.complaint or f"{source.name} has no frames in the part asked for")
-    return Summary(frames, cuts, interrupted.is_set(), time.perf_counter() - start, backend_seconds)
+        while True:
+            ready = take_round(feeds, wait=not begun, stop=interrupted)
+            if not ready and not begun:
+                break
+            for number, arrival in ready.items():
+                if reset_on_cut and cuts[number].begins_scene(arrival.item.image):
+                    while begun:
+                        finish()
+                    with busy:
+                        rounds.reset(number)
+                    tallies[number].cuts += 1
+            if ready:
+                with busy:
+                    rounds.begin({number: each.item.image for number, each in ready.items()})
+                begun.append(ready)
+            if not ready or len(begun) == rounds.in_flight:
+                finish()
+    for tally, feed, each in zip(tallies, feeds, inputs, strict=True):
+        tally.dropped, tally.complaint = feed.dropped, _complaint(each.source, tally, feed.failure)
+    seconds = time.perf_counter() - start
+    return Summary(tuple(tallies), interrupted.is_set(), seconds, busy.seconds)
 
 
-_Item = TypeVar("_Item")
-_Given = ParamSpec("_Given")
+class _Stopwatch:
+    """The seconds spent inside of it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._began
 
 
-def ahead(
-    items: Iterable[_Item], stop: threading.Event | None = None, depth: int = 4
-) -> Iterator[_Item]:
-    """The same items, produced by another thread up to `depth` of them early, until `stop`."""
-    stop = stop or threading.Event()
-    abandoned = threading.Event()
-    ready: Queue[tuple[_Item] | BaseException | None] = Queue(depth)
+def _complaint(source: Source, tally: Tally, failure: BaseException | None) -> str | None:
+    if isinstance(failure, MrcfaError):
+        return str(failure)
+    if failure is not None:
+        return f"{source.name} failed after {tally.frames} frames: {failure!r}"
+    if not tally.frames:
+        return source.complaint or f"{source.name} has no frames in the part asked for"
+    return source.complaint
 
-    def offer(entry: tuple[_Item] | BaseException | None) -> None:
-        while not abandoned.is_set():
-            try:
-                return ready.put(entry, timeout=_POLL_S)
-            except Full:
-                continue
 
-    def produce() -> None:
-        try:
-            for item in items:
-                offer((item,))
-                if abandoned.is_set():
-                    return
-            offer(None)
-        except BaseException as error:
-            offer(error)
+@contextmanager
+def _output(
+    one: Input, tally: Tally, clock: Clock
+) -> Iterator[Callable[[Arrival[Frame], NDArray[np.uint8]], None]]:
+    """Takes a frame and its mask, which are drawn in one thread and written in another.
 
-    thread = threading.Thread(target=produce, daemon=True)
-    thread.start()
-    try:
-        while not stop.is_set():
-            try:
-                entry = ready.get(timeout=_POLL_S)
-            except Empty:
-                continue
-            if entry is None:
-                return
-            if isinstance(entry, BaseException):
-                raise entry
-            yield entry[0]
-    finally:
-        abandoned.set()
-        thread.join(_GRACE_S)  # a silent camera would hold it much longer
+    What waits for these adds to the latency, so where that matters only one picture does.
+    """
+    depth = 1 if one.newest else 4
+
+    def write(arrival: Arrival[Frame], picture: NDArray[np.uint8]) -> None:
+        one.write(arrival.item.name, picture)
+        tally.latency.add(clock() - arrival.time)
+
+    with behind(write, depth) as save:
+
+        def draw(arrival: Arrival[Frame], mask: NDArray[np.uint8]) -> None:
+            save(arrival, one.render(arrival.item.image, mask))
+
+        with behind(draw, depth) as put:
+            yield put
 
 
 @contextmanager
@@ -192,36 +231,3 @@ def first_interrupt() -> Iterator[threading.Event]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-_POLL_S = 0.1
-_GRACE_S = 1.0
-
-
-def _marked(frames: Iterable[Frame], look: bool) -> Iterator[tuple[Frame, bool]]:
-    """Frames, and whether each begins a new scene; never, unless asked to `look`."""
-    last = None
-    for frame in frames:
-        step = max(1, min(frame.image.shape[:2]) // 64)
-        thumbnail = frame.image[::step, ::step] if look else None
-        yield frame, thumbnail is not None and last is not None and is_cut(last, thumbnail)
-        last = thumbnail
-
-
-def is_cut(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> bool:
-    """Whether two RGB pictures (h, w, 3) are of different scenes.
-
-    Colours keep their shares when the camera moves, and pixels their values when the light
-    changes a little: at a cut both break at once.
-    """
-    if before.shape != after.shape:
-        return True
-    moved = np.abs(before.astype(np.int16) - after).mean()
-    recoloured = np.abs(_colours(before) - _colours(after)).sum() / 2
-    return bool(moved > CUT_LEVELS and recoloured > CUT_SHARE)
-
-
-def _colours(image: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """The share of pixels in each of 4×4×4 colours."""
-    codes = (image >> 6) @ np.array([16, 4, 1])
-    return np.bincount(codes.ravel(), minlength=64) / codes.size

@@ -6,7 +6,7 @@ sees all of it, and a run that fails leaves what was there before.
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import load
-from mrcfa.files import refusals_told, replaced
+from mrcfa.files import check_writable, refusals_told, replaced
 
 Picture = NDArray[np.uint8]
 """A mask (h, w) of classes, or RGB (h, w, 3)."""
@@ -28,61 +28,72 @@ BLANK = 255
 """The value of mask pixels that stand for no class."""
 
 
-def place_for(source: str, out: str | None) -> str:
-    """Where to write what comes from `source`, which is never its own place.
-
-    Without `out`, a pipe is answered with a pipe, and everything else with a video in the current
-    folder.
-    """
-    if out is None:
-        stem = Path(source.rstrip("/")).stem.strip("*?[]") or "frames"
-        return "-" if source == "-" else f"{stem}.mrcfa.mp4"
-    if out != "-" and Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
-        raise MrcfaError(f"{out} is the input; name another output with -o")
-    return out
-
-
 @contextmanager
 def open_sink(
-    place: str, classes: Sequence[str], palette: NDArray[np.uint8], rate: Fraction
+    place: str,
+    classes: Sequence[str],
+    palette: NDArray[np.uint8],
+    rate: Fraction,
+    numbered: bool = False,
 ) -> Iterator[Write]:
     """The sink that `place` names: `*.mp4`, `*.npz`, `-` for standard output, else a folder.
 
     Masks keep their exact values in every one of them: a PNG is indexed with the palette, and a
-    video of masks is lossless.
+    video of masks is lossless. If frames are left out and `numbered` in the source, a video shows
+    each at its own time. What nothing is written to leaves nothing behind.
     """
-    with refusals_told(place), _sink(place, classes, palette, rate) as write:
+    sink, writes = _sink(place, classes, palette, rate, numbered), list[Write]()
+    with refusals_told(place), ExitStack() as stack:
+
+        def write(name: str, picture: Picture) -> None:
+            if not writes:
+                writes.append(stack.enter_context(sink))
+            writes[0](name, picture)
+
         yield write
 
 
 def _sink(
-    place: str, classes: Sequence[str], palette: NDArray[np.uint8], rate: Fraction
+    place: str,
+    classes: Sequence[str],
+    palette: NDArray[np.uint8],
+    rate: Fraction,
+    numbered: bool,
 ) -> AbstractContextManager[Write]:
     path = Path(place)
     if place == "-":
         return _pipe()
+    if path.suffix and not path.is_dir() and path.suffix not in (".mp4", ".npz"):
+        raise MrcfaError(f"{place} cannot be written; use a name.mp4, a name.npz, a folder or -")
+    check_writable(path, folder=path.suffix not in (".mp4", ".npz"))
     if path.suffix == ".mp4":
-        return _video(path, rate)
+        return _video(path, rate, numbered)
     if path.suffix == ".npz":
         return _npz(path, classes, palette)
-    if path.suffix and not path.is_dir():
-        raise MrcfaError(f"{place} cannot be written; use a name.mp4, a name.npz, a folder or -")
     return _folder(path, palette)
 
 
 @contextmanager
-def _video(path: Path, rate: Fraction) -> Iterator[Write]:
-    """H.264 at a constant rate, in the first picture's size; others are fitted into it."""
+def _video(path: Path, rate: Fraction, numbered: bool) -> Iterator[Write]:
+    """H.264 at a constant rate, in the first picture's size; others are fitted into it.
+
+    Pictures that are `numbered` are shown when it is their number's turn.
+    """
     av = load("av")
     options = {"movflags": "+faststart"}  # players can start before they have the whole file
     with replaced(path) as part, av.open(str(part), "w", format="mp4", options=options) as file:
         stream: Any = None
+        first = 0
 
-        def write(_: str, picture: Picture) -> None:
-            nonlocal stream
+        def write(name: str, picture: Picture) -> None:
+            nonlocal stream, first
             if stream is None:
                 stream = _h264(file, picture, rate)
-            file.mux(stream.encode(_video_frame(picture, stream)))
+                first = int(name) if numbered else 0
+            frame = _video_frame(picture, stream)
+            if numbered:
+                frame.pts, frame.time_base = int(name) - first, 1 / rate
+            file.mux(stream.encode(frame))
 
         try:
             yield write

@@ -7,7 +7,7 @@ a damaged recording still gives everything that it holds.
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
@@ -24,6 +24,8 @@ from mrcfa.files import natural_order
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
 PATIENCE_S = 10
 """How long a camera or network stream may stay silent."""
+RECORDED = {"file", "ftp", "http", "https", "sftp"}
+"""Protocols that also serve recordings, which have a length; all others are live."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Source(ABC):
 
     complaint: str | None = None
     """After the last frame: one sentence about frames that were lost, if any were."""
+    live = False
+    """Whether frames come at their own pace, however fast they are taken."""
 
     def __init__(self, name: str, rate: Fraction, total: int | None) -> None:
         self.name = name
@@ -80,9 +84,9 @@ def open_source(
 ) -> Source:
     """The source that `place` names.
 
-    It is a video file, an image, a folder or glob of images, the index of a camera, a URL, or `-`
-    for RGB frames of size `raw` (width, height) on standard input. Images and raw frames have no
-    frame rate of their own: they get `rate`.
+    It is a video file, an image, a folder or glob of images, a camera's index or device, a URL, or
+    `-` for RGB frames of size `raw` (width, height) on standard input. Images and raw frames have
+    no frame rate of their own: they get `rate`.
     """
     span = span or Span()
     if place == "-":
@@ -99,13 +103,23 @@ def open_source(
             return Images(place, [path], span, rate)
         return Video(place, span, "if it is a whole video, convert it to H.264 in MP4")
     if "://" in place:
-        return Video(place, span, "see that it is on and reachable", timeout=PATIENCE_S)
-    if place.isdecimal():
-        return Video(f"camera {place}", span, "see that it is plugged in", **_camera(place))
+        return NetworkStream(place, span)
+    if place.isdecimal() or path.is_char_device():
+        return Camera(place, span)
     if any(wildcard in place for wildcard in "*?["):
         found = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
         return Images(place, [file for file in found if _is_image(file)], span, rate)
     raise MrcfaError(f"there is no {place}; name a video, a folder of images, a camera or a URL")
+
+
+def open_sources(
+    places: Sequence[str], span: Span, rate: Fraction, raw: tuple[int, int] | None
+) -> list[Source]:
+    """Those that the places name; `raw` is for standard input, if that is among them."""
+    return [
+        open_source(place, span, rate, raw if place == "-" or "-" not in places else None)
+        for place in places
+    ]
 
 
 class Video(Source):
@@ -210,6 +224,25 @@ class Video(Source):
         return f"{self.name} broke off: {self._broken}" if self._broken else None
 
 
+class NetworkStream(Video):
+    """Live, unless it has a length and its protocol lets the reader set the pace."""
+
+    def __init__(self, address: str, span: Span) -> None:
+        super().__init__(address, span, "see that it is on and reachable", timeout=PATIENCE_S)
+        recorded = address.partition("://")[0].lower() in RECORDED
+        self.live = not recorded or self._container.duration is None
+
+
+class Camera(Video):
+    """By its index, or by the name of its device."""
+
+    live = True
+
+    def __init__(self, place: str, span: Span) -> None:
+        name = f"camera {place}" if place.isdecimal() else place
+        super().__init__(name, span, "see that it is plugged in", **_camera(place))
+
+
 class Images(Source):
     """Images in natural order (2 before 10), of any size and mode."""
 
@@ -284,13 +317,14 @@ def _upright(frame: Any) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
 
 
-def _camera(index: str) -> dict[str, Any]:
+def _camera(place: str) -> dict[str, Any]:
     """How FFmpeg names a camera on this platform."""
     if sys.platform == "darwin":
-        return {"file": index, "format": "avfoundation", "timeout": PATIENCE_S}
+        return {"file": place, "format": "avfoundation", "timeout": PATIENCE_S}
     if sys.platform == "win32":
         raise MrcfaError("on Windows cameras have no index; pass the URL of a network stream")
-    return {"file": f"/dev/video{index}", "format": "v4l2", "timeout": PATIENCE_S}
+    device = f"/dev/video{place}" if place.isdecimal() else place
+    return {"file": device, "format": "v4l2", "timeout": PATIENCE_S}
 
 
 def _is_image(path: Path) -> bool:

@@ -2,23 +2,27 @@
 
 Device memory is host memory whose addresses are checked, a context must be current where one has to
 be and takes all that was made in it with it when it goes, and work waits in its stream until
-somebody waits for that stream. So a wrong or freed address, memories that do not swap, a graph
-replayed for the other parity and a frame or a result read too early raise or change the numbers.
+somebody waits for it: the host for the stream or for an event, or another stream for an event. So a
+wrong or freed address, memories that do not swap, a graph replayed for the other parity and a frame
+or a result read too early raise or change the numbers.
+
+A GPU may also run what nobody waits for yet. With `Driver.rivals` other streams run ahead as far as
+their events let them, in an order that it draws: what two streams share without an event between
+them is then overwritten too early, or read too late.
 """
 
 import ctypes
 import os
 import threading
-from collections.abc import Callable
 from enum import Enum, IntEnum
 from itertools import count
+from random import Random
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
-
-Work = Callable[[], None]
+from fake_streams import Queue, Wait, Work
 
 
 class CUresult(IntEnum):
@@ -49,21 +53,6 @@ class CUstream:
         return self._address
 
 
-class Queue:
-    """A stream: work that has not run yet, and what is being recorded instead of queued."""
-
-    def __init__(self, context: int) -> None:
-        self.context, self.waiting = context, list[Work]()
-        self.recording: list[Work] | None = None
-
-    def add(self, work: Work) -> None:
-        (self.waiting if self.recording is None else self.recording).append(work)
-
-    def drain(self) -> None:
-        while self.waiting:
-            self.waiting.pop(0)()
-
-
 class Driver(ModuleType):
     """`cuda.bindings.driver` for imagined devices of a kind. Its functions carry CUDA's names."""
 
@@ -91,6 +80,9 @@ class Driver(ModuleType):
         self.streams = {number: Queue(self.PRIMARY) for number in (self.LEGACY, self.PER_THREAD)}
         self.graphs: dict[int, list[Work]] = {}
         self.launches = 0
+        self.rivals: Random | None = None
+        """Draws which streams run ahead of their time; None runs only what is waited for."""
+        self.executing = threading.RLock()
 
     # What the double itself offers to tests and to the fake TensorRT.
 
@@ -115,6 +107,9 @@ class Driver(ModuleType):
         assert found.context == self.contexts[-1] or default, "another context"
         return found
 
+    def drain(self, queue: Queue) -> None:
+        Wait(self, queue, queue.end)()
+
     def misuse(self, what: str) -> None:
         self.misuses.append(what)
         os.write(2, f"misuse: {what}\n".encode())  # at the interpreter's exit nothing else is left
@@ -129,6 +124,16 @@ class Driver(ModuleType):
 
     def device_bytes(self) -> int:
         return sum(len(block) for block, kind, _ in self.memory.values() if kind == "device")
+
+    def check(self, found: Any, wanted: Any) -> None:
+        """Masks or logits of ONNX Runtime, which runs the double's engines too."""
+        np.testing.assert_array_equal(found, wanted)
+
+    def check_cache(self, found: bytes, wanted: bytes) -> None:
+        assert found == wanted
+
+    def check_seconds(self, seconds: float) -> None:
+        assert seconds == 0.002
 
     # Contexts and the device
 
@@ -191,8 +196,8 @@ class Driver(ModuleType):
     def cuMemFree(self, address):
         if not self.contexts:
             self.misuse("memory is freed and no context is current")
-        for queue in self.streams.values():
-            queue.drain()
+        for queue in list(self.streams.values()):
+            self.drain(queue)
         del self.memory[int(address)]
         return (CUresult.CUDA_SUCCESS,)
 
@@ -226,7 +231,8 @@ class Driver(ModuleType):
         return CUresult.CUDA_SUCCESS, stream
 
     def cuStreamDestroy(self, stream):
-        self.streams.pop(int(stream)).drain()
+        self.drain(self.streams[int(stream)])
+        del self.streams[int(stream)]
         return (CUresult.CUDA_SUCCESS,)
 
     def cuStreamSynchronize(self, stream):
@@ -234,22 +240,37 @@ class Driver(ModuleType):
         if self.fault:
             return (self.fault,)
         assert queue.recording is None, "nobody waits for a stream that records"
-        queue.drain()
+        self.drain(queue)
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuCtxSynchronize(self):
+        if self.fault:
+            return (self.fault,)
+        for queue in list(self.streams.values()):
+            if queue.context == self.contexts[-1]:
+                self.drain(queue)
         return (CUresult.CUDA_SUCCESS,)
 
     def cuEventCreate(self, flags):
-        return CUresult.CUDA_SUCCESS, SimpleNamespace(queue=None)
+        return CUresult.CUDA_SUCCESS, SimpleNamespace(wait=None)
 
     def cuEventRecord(self, event, stream):
-        event.queue = self.queue(stream)
+        queue = self.queue(stream)
+        event.wait = Wait(self, queue, queue.end)
         return (CUresult.CUDA_SUCCESS,)
 
     def cuStreamWaitEvent(self, stream, event, flags):
-        self.queue(stream).add(event.queue.drain)
+        self.queue(stream).add(event.wait)
+        return (CUresult.CUDA_SUCCESS,)
+
+    def cuEventSynchronize(self, event):
+        if self.fault:
+            return (self.fault,)
+        event.wait()
         return (CUresult.CUDA_SUCCESS,)
 
     def cuEventElapsedTime(self, start, end):
-        assert not end.queue.waiting, "the event was not waited for"
+        assert end.wait.reached, "the event was not waited for"
         return CUresult.CUDA_SUCCESS, 2.0
 
     def cuEventDestroy(self, event):

@@ -1,8 +1,9 @@
 """TensorRT and TensorRT-RTX on the GPU of `fake_cuda`: the part of their runtime that mrcfa uses.
 
 An engine here is an ONNX file, run by ONNX Runtime. What NVIDIA's would crash on is noted as a
-misuse: an object that is destroyed while its CUDA context is not current. A context has to be
-given its scratch memory, and is compiled, which the double counts, unless its cache knows it.
+misuse: an object that is destroyed while its CUDA context is not current, or while it is at work. A
+context has to be given its scratch memory, and is compiled, which the double counts, unless its
+cache knows it. An engine takes time: between its begin and its end other streams may run.
 """
 
 import hashlib
@@ -129,8 +130,18 @@ class IExecutionContext(_Object):
         if not self._ready and queue.recording is not None:
             return engine._fail("the first run cannot be recorded")
         self._ready = True
-        queue.add(lambda: engine._run(addresses, scratch))
+        run = _Run(engine, addresses, scratch, id(self))
+        queue.add(run.begin)
+        queue.add(run.end)
         return True
+
+    def __del__(self) -> None:
+        if hasattr(self, "_driver"):
+            queued = [work for queue in self._driver.streams.values() for work in queue.waiting]
+            runs = [getattr(work, "__self__", None) for work in queued]
+            if any(isinstance(run, _Run) and run.context == id(self) for run in runs):
+                self._driver.misuse("IExecutionContext ends while it is at work")
+        super().__del__()
 
 
 class ICudaEngine(_Object):
@@ -163,21 +174,45 @@ class ICudaEngine(_Object):
         )
         return False
 
-    def _run(self, addresses: dict[str, int], scratch: int) -> None:
-        driver = self._driver
-        tensors = {
-            name: driver.view(addresses[name], int(np.prod(shape)) * np.dtype(dtype).itemsize)
-            .view(dtype)
-            .reshape(shape)
-            for name, (dtype, shape) in self._tensors.items()
-        }
-        inputs = {value.name: tensors[value.name].copy() for value in self._session.get_inputs()}
-        outputs = [value.name for value in self._session.get_outputs()]
-        driver.view(scratch, self.device_memory_size_v2).fill(0xFF)
-        for name in outputs:
-            tensors[name].view(np.uint8).fill(0xFF)  # an engine may write outputs in any order
-        for name, answer in zip(outputs, self._session.run(outputs, inputs), strict=True):
-            tensors[name][...] = answer
+
+class _Run:
+    """Takes time: what it reads, writes and works in must stay untouched until it ends."""
+
+    def __init__(
+        self, engine: ICudaEngine, addresses: dict[str, int], scratch: int, context: int
+    ) -> None:
+        self._engine, self._addresses, self._scratch = engine, addresses, scratch
+        self.context = context
+
+    def begin(self) -> None:
+        self._mark = np.frombuffer(np.random.default_rng().bytes(256), np.uint8)
+        self._inputs = {name: tensor.copy() for name, tensor in self._tensors("inputs").items()}
+        for tensor in self._tensors("outputs").values():
+            tensor.view(np.uint8).fill(0xFF)  # an engine may write outputs in any order
+        self._memory()[:] = self._mark
+
+    def end(self) -> None:
+        for name, tensor in self._tensors("inputs").items():
+            same = np.array_equal(tensor.view(np.uint8), self._inputs[name].view(np.uint8))
+            assert same, f"{name} was overwritten while it was read"
+        assert np.array_equal(self._memory(), self._mark), "two engines work in one scratch memory"
+        outputs = self._tensors("outputs")
+        answers = self._engine._session.run(list(outputs), self._inputs)
+        for tensor, answer in zip(outputs.values(), answers, strict=True):
+            assert (tensor.view(np.uint8) == 0xFF).all(), "an output was overwritten"
+            tensor[...] = answer
+
+    def _memory(self) -> np.ndarray:
+        return self._engine._driver.view(self._scratch, len(self._mark))
+
+    def _tensors(self, kind: str) -> dict[str, np.ndarray]:
+        engine, found = self._engine, {}
+        for value in getattr(engine._session, f"get_{kind}")():
+            dtype, shape = engine._tensors[value.name]
+            nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            memory = engine._driver.view(self._addresses[value.name], nbytes)
+            found[value.name] = memory.view(dtype).reshape(shape)
+        return found
 
 
 class Runtime(_Object):

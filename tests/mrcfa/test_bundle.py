@@ -103,9 +103,9 @@ def test_the_whole_config_is_in_the_manifest(bundle, monkeypatch):
     assert config.widths == (32, 64, 160, 256)
 
 
-def test_a_bundle_of_several_streams_is_refused(copy):
+def test_streams_that_the_tensors_do_not_have_are_refused(copy):
     edit(copy, streams=4)
-    with pytest.raises(MrcfaError, match="exported for 4 streams, and this mrcfa runs one"):
+    with pytest.raises(MrcfaError, match="the first axis of image is not 4, the streams"):
         Bundle.open(copy)
 
 

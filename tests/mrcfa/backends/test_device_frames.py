@@ -3,44 +3,27 @@
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from on_gpu import OnGpu
 
 from mrcfa import Stream
+from mrcfa.backends.cuda import Cuda, CudaStream
 from mrcfa.errors import MrcfaError
 
 
 @pytest.fixture
 def side(driver):
     """A stream of somebody else's, which does not wait for the default stream."""
-    driver.contexts.append(driver.PRIMARY)
-    _, stream = driver.cuStreamCreate(1)
-    driver.contexts.pop()
-    return int(stream)
-
-
-class Frame:
-    """Uninitialised memory that a stream fills when somebody waits for it."""
-
-    def __init__(self, driver, image, written_on, **facts):
-        driver.contexts.append(driver.PRIMARY)
-        _, self.address = driver.cuMemAlloc(image.nbytes)
-        driver.contexts.pop()
-        memory = driver.view(self.address, image.nbytes)
-        driver.streams[written_on].add(lambda: memory.__setitem__(slice(None), image.ravel()))
-        self.__cuda_array_interface__ = {
-            "shape": image.shape,
-            "typestr": image.dtype.str,
-            "data": (self.address, False),
-            **facts,
-        }
+    cuda = Cuda()
+    with cuda.current():
+        stream = CudaStream(cuda)
+    return stream
 
 
 def check(driver, built, image, written_on, **facts):
     path = built()
-    found = Stream(path, "tensorrt")(Frame(driver, image, written_on, **facts))
-    wanted = Stream(path, "onnxruntime:cpu", precision="fp16")(image)
-    np.testing.assert_array_equal(found, wanted)
+    found = Stream(path, "tensorrt")(OnGpu(image, written_on, **facts))
+    driver.check(found, Stream(path, "onnxruntime:cpu", precision="fp16")(image))
 
 
 @pytest.mark.parametrize("named", [1, 2], ids=["default", "per-thread"])
@@ -49,7 +32,7 @@ def test_version_3_names_the_stream_that_writes(named, driver, built, clip):
 
 
 def test_version_3_may_name_a_side_stream(driver, side, built, clip):
-    check(driver, built, clip(1, 96, 160)[0], side, version=3, stream=side)
+    check(driver, built, clip(1, 96, 160)[0], side.address, version=3, stream=side.address)
 
 
 @pytest.mark.parametrize("facts", [{"stream": None}, {}], ids=["none", "absent"])
@@ -69,9 +52,9 @@ def test_version_2_names_none_so_the_default_stream_is_waited_for(driver, built,
 @pytest.mark.parametrize("on_side", [True, False], ids=["side", "default"])
 def test_a_side_stream_of_pytorch_cannot_race(on_side, driver, side, built, clip, monkeypatch):
     """PyTorch speaks version 2, and says 0 for its default stream."""
-    current = SimpleNamespace(cuda_stream=side if on_side else 0)
+    current = SimpleNamespace(cuda_stream=side.address if on_side else 0)
 
-    class Tensor(Frame):
+    class Tensor(OnGpu):
         device = "cuda:0"
 
     torch = SimpleNamespace(
@@ -80,11 +63,11 @@ def test_a_side_stream_of_pytorch_cannot_race(on_side, driver, side, built, clip
     image, path = clip(1, 96, 160)[0], built()
     wanted = Stream(path, "onnxruntime:cpu", precision="fp16")(image)
     stream = Stream(path, "tensorrt")
-    frame = Tensor(driver, image, side if on_side else driver.LEGACY, version=2)
+    frame = Tensor(image, side.address if on_side else driver.LEGACY, version=2)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "torch", torch)
         found = stream(frame)
-    np.testing.assert_array_equal(found, wanted)
+    driver.check(found, wanted)
 
 
 def test_the_wait_is_the_gpus_and_not_the_hosts(driver, side, built, clip, monkeypatch):
@@ -96,5 +79,5 @@ def test_the_wait_is_the_gpus_and_not_the_hosts(driver, side, built, clip, monke
         lambda stream: (waited.append(int(stream)), real(stream))[1],
         raising=False,
     )
-    check(driver, built, clip(1, 96, 160)[0], side, version=3, stream=side)
-    assert side not in waited
+    check(driver, built, clip(1, 96, 160)[0], side.address, version=3, stream=side.address)
+    assert side.address not in waited

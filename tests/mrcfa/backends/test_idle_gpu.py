@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from fake_gpu import fake_tensorrt
+from PIL import Image
 
 from mrcfa import Stream
 from mrcfa.backends import Unfit
@@ -71,8 +72,8 @@ SKIPPED = [
 
 
 @pytest.mark.parametrize(("happens", "reason"), SKIPPED, ids=[each.__name__ for each, _ in SKIPPED])
-def test_why_no_engine_runs_is_told_or_raised(happens, reason, driver, built, monkeypatch, capsys):
-    happens(driver, monkeypatch)
+def test_why_no_engine_runs_is_told_or_raised(happens, reason, double, built, monkeypatch, capsys):
+    happens(double, monkeypatch)
     path = built()
     assert Stream(path).backend == "onnxruntime (CPU, fp32)"
     told = capsys.readouterr().err
@@ -84,6 +85,16 @@ def test_why_no_engine_runs_is_told_or_raised(happens, reason, driver, built, mo
     assert capsys.readouterr().err == ""
     with pytest.raises((Unfit, MissingExtra), match=reason):
         Stream(path, "tensorrt")
+
+
+def test_the_command_that_runs_a_video_tells_it_too(double, built, command, clip):
+    double.sm = 89
+    path = built()
+    Image.fromarray(clip(1, 96, 160)[0]).save("frame.png")
+    code, _, err = command("run", path, "frame.png", "-o", "masks")
+    assert code == 0
+    assert "mrcfa: onnxruntime (CPU, fp32) runs instead of TensorRT: the engine" in err
+    assert "was built for sm_75 and Quadro RTX 6000 is sm_89" in err
 
 
 def test_a_plugin_that_is_missing_is_told(driver, built, capsys):
@@ -147,11 +158,11 @@ def test_of_the_engines_that_fit_the_most_specific_runs_and_then_the_newest(driv
     assert "(rtx fp16 sm86, " in Stream(path, "tensorrt").backend
 
 
-def test_an_engine_that_cannot_run_makes_room_for_the_next(driver, built, monkeypatch, capsys):
+def test_an_engine_that_cannot_run_makes_room_for_the_next(double, built, monkeypatch, capsys):
     path = built(compute_capabilities=(75, 86))
     also(path, plugin=PLUGIN_NAME, compute_capabilities=(75,))
     also(path, flavour="tensorrt", tensorrt="10.3.0", compute_capabilities=(75,))
-    monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(driver, "tensorrt", "10.9.0"))
+    monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(double, "tensorrt", "10.9.0"))
     assert "(rtx fp16 sm75+sm86, " in Stream(path).backend
     assert capsys.readouterr().err == ""
 

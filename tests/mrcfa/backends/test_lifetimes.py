@@ -107,7 +107,9 @@ atexit.register(lambda: print(len(driver.executions), "contexts at the exit"))
 
 
 @pytest.mark.parametrize("pycuda", [False, True], ids=["primary", "pycuda"])
-def test_at_the_interpreters_exit_contexts_end_before_pycuda_ends_its_own(pycuda, built, tmp_path):
+def test_at_the_interpreters_exit_contexts_end_before_pycuda_ends_its_own(
+    pycuda, double, built, tmp_path
+):
     code = EXIT.format(
         doubles=str(Path(fake_cuda.__file__).parent),
         version="1.7.1.116",
@@ -145,18 +147,41 @@ def test_a_gpu_that_goes_away_in_mid_stream_is_told_and_serves_no_other_stream(
     stream.close()
 
 
-def test_a_stream_that_failed_gives_its_lane_to_nobody(driver, built, clip, monkeypatch):
+def test_a_stream_that_failed_gives_its_lane_to_nobody(double, built, clip, monkeypatch):
     path, frames = built(), clip(4, 96, 160)
     stream, other = Stream(path, "tensorrt"), Stream(path, "tensorrt")
-    taken = driver.device_bytes()
+    taken = double.device_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(IExecutionContext, "execute_async_v3", lambda self, stream_handle: False)
         with pytest.raises(MrcfaError, match="cannot run the engine"):
             stream(frames[0])
     stream.close()
-    assert driver.device_bytes() == taken // 2
+    assert double.device_bytes() == taken // 2
     alone = Stream(path, "onnxruntime:cpu", precision="fp16")
     np.testing.assert_array_equal(other(frames[0]), alone(frames[0]))
+
+
+def test_a_stream_may_end_in_another_thread_and_the_next_is_as_good(driver, built, clip):
+    path, frames = built(), clip(3, 96, 160)
+    streams = [Stream(path, "tensorrt")]
+    wanted = [streams[0](frame) for frame in frames]
+    thread = threading.Thread(target=lambda: streams.pop()(frames[0]))
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert not driver.memory
+    with Stream(path, "tensorrt") as stream:
+        driver.check([stream(frame) for frame in frames], wanted)
+
+
+def test_after_a_frame_that_is_refused_a_stream_goes_on(driver, built, clip):
+    with Stream(built(), "tensorrt") as stream:
+        frame = clip(1, 96, 160)[0]
+        wanted = stream(frame)
+        with pytest.raises(MrcfaError):
+            stream(frame.astype(np.float32))
+        stream.reset()
+        driver.check(stream(frame), wanted)
 
 
 def test_a_closed_stream_says_so(driver, built, clip):

@@ -13,14 +13,14 @@ from mrcfa.errors import MrcfaError
 from mrcfa.flavours import PLUGIN, PLUGIN_NAME
 
 
-def test_auto_prefers_an_engine_that_fits_and_falls_back_where_none_does(driver, built, clip):
+def test_auto_prefers_an_engine_that_fits_and_falls_back_where_none_does(double, built, clip):
     path = built()
     assert Stream(path).backend == "tensorrt (rtx fp16 sm75, Quadro RTX 6000)"
-    driver.sm = 86
+    double.sm = 86
     assert Stream(path, precision="fp32").backend == "onnxruntime (CPU, fp32)"
 
 
-def test_an_engine_is_chosen_by_name_flavour_or_precision_and_fp16_comes_first(driver, built):
+def test_an_engine_is_chosen_by_name_flavour_or_precision_and_fp16_comes_first(double, built):
     path = built()
     opened = Bundle.open(path)
     files = {
@@ -45,9 +45,9 @@ def test_an_engine_is_chosen_by_name_flavour_or_precision_and_fp16_comes_first(d
         Stream(path, "tensorrt:tensorrt")
 
 
-def test_engines_of_the_other_flavour_need_the_other_module(driver, built, monkeypatch):
+def test_engines_of_the_other_flavour_need_the_other_module(double, built, monkeypatch):
     path = built(flavour="tensorrt", tensorrt="10.3.0")
-    monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(driver, "tensorrt", "10.3.0"))
+    monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(double, "tensorrt", "10.3.0"))
     assert Stream(path, "tensorrt").backend == "tensorrt (tensorrt fp16 sm75, Quadro RTX 6000)"
 
 
@@ -57,18 +57,18 @@ def test_another_gpu_is_named_with_the_one_that_the_engine_is_for(driver, built)
         Stream(built(), "tensorrt")
 
 
-def test_another_version_is_named_with_the_one_that_built_the_engine(driver, built):
+def test_another_version_is_named_with_the_one_that_built_the_engine(double, built):
     with pytest.raises(Unfit, match=r"TensorRT-RTX 1\.6\.0 and this machine has 1\.7\.1\.116"):
         Stream(built(tensorrt="1.6.0"), "tensorrt")
 
 
-def test_a_version_compatible_engine_loads_within_its_major_version(driver, built):
+def test_a_version_compatible_engine_loads_within_its_major_version(double, built):
     assert Stream(built(tensorrt="1.6.0", version_compatible=True), "tensorrt").backend
     with pytest.raises(Unfit, match=r"2\.0\.0 and this machine has"):
         Stream(built(tensorrt="2.0.0", version_compatible=True), "tensorrt")
 
 
-def test_an_engine_with_a_plugin_wants_its_library(driver, built, tmp_path, monkeypatch):
+def test_an_engine_with_a_plugin_wants_its_library(double, built, tmp_path, monkeypatch):
     path = built(plugin=PLUGIN_NAME)
     with pytest.raises(Unfit, match=r"needs a plugin: the plugin mrcfa::SelectTokens 1 is not"):
         Stream(path, "tensorrt")
@@ -89,7 +89,7 @@ def test_a_truncated_engine_is_refused_before_it_reaches_the_gpu(driver, built):
         Stream(path, "tensorrt")
 
 
-def test_what_tensorrt_cannot_load_is_told_in_its_own_words(driver, built):
+def test_what_tensorrt_cannot_load_is_told_in_its_own_words(double, built):
     with pytest.raises(Unfit, match=r"cannot load .*engine, built with .*: Serialization: bad"):
         Stream(built(content=b"no engine"), "tensorrt")
 

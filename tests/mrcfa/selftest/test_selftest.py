@@ -17,7 +17,7 @@ from mrcfa.machine import Gpu
 from mrcfa.manifest import FileEntry
 from mrcfa.selftest import selftest as room
 from mrcfa.selftest.line import Outcome
-from mrcfa.selftest.processes import lines_of
+from mrcfa.selftest.processes import lines_of, python
 from mrcfa.selftest.selftest import passed, selftest, verdict
 from mrcfa.selftest.ways import ways
 
@@ -158,6 +158,14 @@ def test_a_runtime_that_crashes_costs_its_own_lines_and_no_others(
     assert "--json" in crashed.remedy
     assert lines["eager", "masks"].outcome is Outcome.WORKS
     assert not passed(list(lines.values()))
+
+
+def test_its_processes_sleep_while_they_wait_unless_the_user_says_otherwise(monkeypatch):
+    tell = ("-c", "import os; print(os.environ['OMP_WAIT_POLICY'])")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert python(*tell) == "passive\n"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert python(*tell) == "active\n"
 
 
 def test_where_nothing_can_run_the_test_is_not_passed(copy, only, command):

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from mrcfa.errors import MrcfaError
+from mrcfa.video.feed import ahead
 from mrcfa.video.overlay import Renderer, Style
-from mrcfa.video.segment import ahead, behind, segment
+from mrcfa.video.rounds import InTurn, Overlapping
+from mrcfa.video.segment import Input, behind, segment
 from mrcfa.video.sources import Frame, Source
 
 MASKS = Renderer(Style.MASK, ("dark", "light"), np.zeros((2, 3), np.uint8))
@@ -59,12 +61,12 @@ def run(source, segmenter, seconds=0.0, **options):
         time.sleep(seconds)
         written[name] = picture
 
-    return segment(source, segmenter, MASKS, write, **options), written
+    return segment([Input(source, MASKS, write)], InTurn([segmenter]), **options), written
 
 
 def test_every_frame_is_segmented_once_and_in_order():
     images, calls = noise(20), []
-    summary, written = run(Pictures(images), Threshold(), advance=lambda: calls.append(1))
+    summary, written = run(Pictures(images), Threshold(), advance=calls.append)
     assert list(written) == [str(number) for number in range(20)]
     for number, image in enumerate(images):
         np.testing.assert_array_equal(written[str(number)], image[..., 0] > 100)
@@ -99,35 +101,109 @@ def test_a_scene_cut_resets_the_state_if_asked_to(asked, numbers):
     segmenter = Threshold()
     summary, _ = run(Pictures(scenes()), segmenter, reset_on_cut=asked)
     assert segmenter.numbers == numbers
-    assert summary.cuts == (1 if asked else 0)
+    assert summary.tallies[0].cuts == (1 if asked else 0)
 
 
 def test_a_change_of_light_is_no_scene_cut():
     images = [np.full((48, 64, 3), 60 + 2 * t, np.uint8) for t in range(10)]
-    assert run(Pictures(images), Threshold(), reset_on_cut=True)[0].cuts == 0
+    assert run(Pictures(images), Threshold(), reset_on_cut=True)[0].tallies[0].cuts == 0
 
 
-def test_a_source_without_frames_is_an_error():
-    with pytest.raises(MrcfaError, match="the test has no frames in the part asked for"):
-        run(Pictures([]), Threshold())
+class Broken(Pictures):
+    def __init__(self, images, error):
+        super().__init__(images)
+        self.error = error
+
+    def __iter__(self):
+        yield from super().__iter__()
+        raise self.error
 
 
-@pytest.mark.parametrize("broken", ["source", "segmenter", "sink"])
+@pytest.mark.parametrize("broken", ["segmenter", "sink"])
 def test_an_error_in_any_thread_ends_the_run_with_it(broken):
-    class BrokenSource(Pictures):
-        def __iter__(self):
-            yield from super().__iter__()
-            raise MrcfaError("broken")
-
     def fail(*_):
         raise MrcfaError("broken")
 
-    source = BrokenSource(noise(9)) if broken == "source" else Pictures(noise(9))
     segmenter = Threshold()
     if broken == "segmenter":
         segmenter.reset = fail
+    write = fail if broken == "sink" else lambda *_: None
     with pytest.raises(MrcfaError, match="broken"):
-        segment(source, segmenter, MASKS, fail if broken == "sink" else lambda *_: None)
+        segment([Input(Pictures(noise(9)), MASKS, write)], InTurn([segmenter]))
+
+
+def test_a_source_that_ends_or_fails_lets_the_others_go_on():
+    sources = [
+        Pictures(noise(3)),
+        Broken(noise(2), MrcfaError("the cable was cut")),
+        Pictures([]),
+        Broken(noise(1), ValueError("a bug")),
+        Pictures(noise(12)),
+    ]
+    written = [[] for _ in sources]
+    inputs = [
+        Input(source, MASKS, lambda name, _, names=names: names.append(name))
+        for source, names in zip(sources, written, strict=True)
+    ]
+    done = segment(inputs, InTurn([Threshold() for _ in sources]))
+    assert [tally.frames for tally in done.tallies] == [3, 2, 0, 1, 12]
+    assert [len(names) for names in written] == [3, 2, 0, 1, 12]
+    assert [tally.complaint for tally in done.tallies] == [
+        None,
+        "the cable was cut",
+        "the test has no frames in the part asked for",
+        "the test failed after 1 frames: ValueError('a bug')",
+        None,
+    ]
+
+
+class TwoInFlight(Threshold):
+    """Keeps a mask back until it is asked for, as a GPU does."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting, self.most = [], 0
+
+    def submit(self, frame):
+        self.waiting.append(super().__call__(frame))
+        self.most = max(self.most, len(self.waiting))
+        assert self.most <= 2
+
+    def result(self):
+        return self.waiting.pop(0)
+
+    def reset(self):
+        super().reset()
+        assert not getattr(self, "waiting", []), "frames in flight would be lost"
+
+
+def test_with_two_frames_in_flight_masks_come_in_order_and_none_is_kept_back():
+    first, second = TwoInFlight(), TwoInFlight()
+    written = [{}, {}]
+    inputs = [
+        Input(Pictures(scenes()), MASKS, written[0].__setitem__),
+        Input(Pictures(noise(4)), MASKS, written[1].__setitem__),
+    ]
+    done = segment(inputs, Overlapping([first, second]), reset_on_cut=True)
+    assert [tally.frames for tally in done.tallies] == [10, 4]
+    assert first.numbers == [*range(5)] * 2
+    for masks, images in zip(written, (scenes(), noise(4)), strict=True):
+        assert list(masks) == [str(number) for number in range(len(images))]
+        np.testing.assert_array_equal(
+            list(masks.values()), np.stack([image[..., 0] > 100 for image in images])
+        )
+
+
+def test_the_last_frame_of_a_slow_source_does_not_wait_for_another_one():
+    """A camera that falls silent: the mask of its last frame comes all the same."""
+    seen = threading.Event()
+
+    def silent():
+        yield noise(1)[0]
+        assert seen.wait(30)  # until the mask of the first frame was written
+
+    inputs = [Input(Pictures(silent()), MASKS, lambda *_: seen.set())]
+    assert segment(inputs, Overlapping([TwoInFlight()])).tallies[0].complaint is None
 
 
 def test_ctrl_c_ends_the_source_and_finishes_what_was_begun():
@@ -137,7 +213,7 @@ def test_ctrl_c_ends_the_source_and_finishes_what_was_begun():
 
     calls = iter(range(99))
 
-    def press():
+    def press(_):
         if next(calls) == 5:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -153,7 +229,7 @@ def test_ctrl_c_ends_a_source_that_is_silent():
         yield noise(1)[0]
         time.sleep(60)
 
-    def press():
+    def press(_):
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     began = time.perf_counter()

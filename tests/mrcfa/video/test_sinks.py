@@ -51,6 +51,22 @@ def test_a_video_is_h264_in_mp4_of_the_given_rate_and_size(tmp_path, frames):
     assert len(decoded(tmp_path / "a.mp4")) == frames
 
 
+def test_a_video_keeps_time_where_numbered_frames_are_left_out(tmp_path):
+    place = str(tmp_path / "a.mp4")
+    with open_sink(place, CLASSES, PALETTE, Fraction(30), numbered=True) as write:
+        for number in (7, 17, 27, 28):
+            write(f"{number:06d}", colours())
+    with av.open(place) as file:
+        assert [round(30 * frame.time) for frame in file.decode(video=0)] == [0, 10, 20, 21]
+
+
+def test_what_nothing_is_written_to_leaves_nothing_behind(tmp_path):
+    for name in ("a.mp4", "a.npz", "masks"):
+        with sink(tmp_path / name):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_video_shows_the_colours_it_was_given(tmp_path):
     with sink(tmp_path / "a.mp4") as write:
         write("", colours())

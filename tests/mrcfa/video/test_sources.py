@@ -183,6 +183,7 @@ def served(video):
 
 def test_a_url_is_read_like_a_file(served):
     source = open_source(f"{served}/1")
+    assert not source.live
     assert numbers(source) == list(range(30))
     assert source.complaint is None
 
@@ -298,6 +299,7 @@ def test_raw_frames_come_from_standard_input(monkeypatch):
         ("nowhere/*.png", None, r"nowhere/\*\.png has no images"),
         ("-", None, "add --raw WIDTHxHEIGHT"),
         ("tests", (4, 6), "read tests without it"),
+        ("/dev/null", None, "/dev/null cannot be opened: .*; see that it is plugged in"),
         ("97", None, "camera 97 cannot be opened: .*; see that it is plugged in"),
         ("rtsp://127.0.0.1:9/gone", None, "gone cannot be opened: .*; see that it is on"),
     ],

@@ -1,0 +1,54 @@
+"""An engine's kernels, launched one by one or as a CUDA graph."""
+
+from mrcfa.backends.cuda import CudaGraph, CudaStream
+from mrcfa.backends.plans import Context, Tensors
+from mrcfa.errors import MrcfaError
+from mrcfa.notices import tell
+
+
+class GraphUse:
+    """Whether the kernels of a backend are launched as CUDA graphs, which may not be possible."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self.failed = wanted, False
+
+    def give_up(self, reason: object) -> None:
+        if self.wanted:
+            self.wanted, self.failed = False, True
+            tell(f"CUDA graphs cannot be recorded: {reason}; kernels are launched one by one")
+
+
+class Launch:
+    """An engine on tensors that stay where they are, as a CUDA graph if wanted.
+
+    A graph keeps the addresses it was recorded with, so either turn of the state has its own. The
+    first run is not recorded: TensorRT may set itself up in it, which recording forbids.
+    """
+
+    def __init__(
+        self, stream: CudaStream, context: Context, tensors: Tensors, graphs: GraphUse
+    ) -> None:
+        self._stream, self._context, self._tensors = stream, context, tensors
+        self._graphs, self._ran = graphs, False
+        self._graph: CudaGraph | None = None
+
+    def __call__(self) -> None:
+        if self._graphs.wanted and self._ran and self._graph is None:
+            self._record()
+        if self._graph is None:
+            self._enqueue()
+        else:
+            self._stream.launch(self._graph)
+        self._ran = True
+
+    def _record(self) -> None:
+        if not self._context.recordable(self._stream):
+            self._graphs.give_up("this engine allocates memory or waits while it runs")
+            return
+        try:
+            self._graph = self._stream.capture(self._enqueue)
+        except MrcfaError as error:
+            self._graphs.give_up(error)
+
+    def _enqueue(self) -> None:
+        self._context.enqueue(self._tensors, self._stream)

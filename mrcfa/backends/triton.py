@@ -1,0 +1,292 @@
+"""A served bundle behind the `Backend` interface: frames go to NVIDIA Triton, masks come back.
+
+The state is a sequence on the server. A server that went and came back has lost it, so the stream
+goes on with a new sequence, and says from which frame on.
+"""
+
+import json
+import secrets
+import time
+from collections import abc
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException, triton_to_np_dtype
+
+from mrcfa.backends import Arrays, Backend, Image, Options
+from mrcfa.backends.shared_frames import Ends, SharedFrames
+from mrcfa.bundle import Bundle, Unfit
+from mrcfa.errors import MrcfaError, named
+from mrcfa.manifest import Device, Output
+from mrcfa.notices import tell
+from mrcfa.serving.address import Address, Credentials
+from mrcfa.serving.facts import Served
+
+CALL_S = 5.0
+"""A call without a frame is answered at once or not at all."""
+PAUSE_S = 0.2
+"""Between attempts to reach a server that is away."""
+STATISTICS_S = 2.0
+"""The server counts a frame after it has answered; usually at once, on a busy machine later."""
+_LARGEST_MESSAGE = 2**31 - 1
+_CHANNEL = (
+    ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+    ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # A host that vanished is told from a slow one; servers forgive two pings without data.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+SEQUENCE_HEADER = "mrcfa-sequence"
+"""For proxies that spread single requests over servers: they can hash it, and sequences stay."""
+_Answer = TypeVar("_Answer")
+Images = abc.Sequence[Image | None]
+
+
+@dataclass
+class Sequence:
+    """A stream's place on the server. Correlation ids are random: no two clients share one."""
+
+    number: int = field(default_factory=lambda: secrets.randbits(63) or 1)
+    frames: int = 0
+    """Answered in this sequence."""
+    total: int = 0
+    """Answered in the stream."""
+
+    def begin_anew(self) -> None:
+        self.number, self.frames = secrets.randbits(63) or 1, 0
+
+
+class TritonBackend(Backend):
+    """`which` is the server's address. A bundle, if given, must be the one that is served."""
+
+    def __init__(self, bundle: Bundle | None, which: str, options: Options) -> None:
+        self._address = Address.parse(which)
+        self._connect(Credentials.of_environment())
+        self.served = self._reached(self._facts)
+        if bundle is not None:
+            self.served.check(bundle, str(self._address))
+        self.name = f"{self._address} ({self.served.variant})"
+        self._shared = SharedFrames.of(self._client, self._address, self._ends)
+        self._counted = self._statistics()
+
+    def start(self) -> Sequence:
+        return Sequence()
+
+    def timed_step(
+        self, image: Image, state: Sequence
+    ) -> tuple[Arrays, Sequence, dict[str, float]]:
+        deadline = time.monotonic() + self._address.patience_s
+        lost = ""
+        while True:
+            try:
+                answer = self._infer(image, state, deadline - time.monotonic())
+                break
+            except InferenceServerException as error:
+                if not _passes(error) or time.monotonic() + PAUSE_S > deadline:
+                    raise self._failure(error, state) from None
+                lost = lost or _said(error)
+            state.begin_anew()
+            time.sleep(PAUSE_S)
+            self._find_again()
+        if lost and state.total:
+            tell(
+                f"{self._address} lost this stream's memory before frame {state.total} ({lost}); "
+                f"a new sequence begins with frame {state.total}"
+            )
+        state.frames += 1
+        state.total += 1
+        return {self.served.output.value: answer[0]}, state, {}
+
+    def step_all(self, images: Images, state: Sequence) -> tuple[list[Arrays | None], Sequence]:
+        raise MrcfaError(
+            f"{self._address} batches the frames of its cameras itself; open a Stream for each"
+        )
+
+    def told_apart(self, seconds: float) -> dict[str, float]:
+        """A step's time in the server, waiting included, and on the way there and back.
+
+        The server's clock stops once its thread is done with the answer, which may be after the
+        client has it.
+        """
+        before, until = self._counted, time.monotonic() + STATISTICS_S
+        while True:
+            self._counted = self._statistics()
+            frames = self._counted.frames - before.frames
+            if frames or time.monotonic() > until:
+                break
+        spent = (self._counted.seconds - before.seconds) / frames if frames else 0.0
+        spent = min(spent, seconds)
+        return {"server": spent, "network": seconds - spent}
+
+    def finish(self, state: Sequence) -> None:
+        """END needs a frame, so a black one goes along; a server that is away has forgotten all."""
+        if state.frames and self.served.sequences:
+            black = np.zeros((*self.served.frame, 3), np.uint8)
+            with suppress(InferenceServerException):
+                self._infer(black, state, CALL_S, end=True)
+            state.begin_anew()
+
+    def _connect(self, secret: Credentials) -> None:
+        address = self._address
+        named_so = (("grpc.default_authority", address.authority),) if address.authority else ()
+        try:
+            self._client = triton.InferenceServerClient(
+                address.place,
+                ssl=address.tls,
+                root_certificates=secret.root_certificates,
+                private_key=secret.private_key,
+                certificate_chain=secret.certificate_chain,
+                channel_args=[*_CHANNEL, *named_so],
+            )
+        except OSError as error:
+            raise MrcfaError(f"the certificates for {address} cannot be read: {error}") from None
+        self._headers = secret.headers
+
+    def _facts(self) -> Served:
+        """What the model says of itself, and the types and shapes of its ends."""
+        reply = self._client.get_model_config(
+            self._address.model, headers=self._headers, client_timeout=CALL_S
+        )
+        parameters = {key: each.string_value for key, each in reply.config.parameters.items()}
+        served = Served.from_parameters(parameters, str(self._address))
+        self._ends = _ends(reply.config, served.output)
+        return served
+
+    def _reached(self, ask: Callable[[], _Answer]) -> _Answer:
+        """At the start nothing is waited for: whoever is not there now is named."""
+        try:
+            return ask()
+        except InferenceServerException as error:
+            if "NOT_FOUND" in str(error.status()) or "unknown model" in _said(error):
+                served = [
+                    each.name
+                    for each in self._client.get_model_repository_index(
+                        headers=self._headers, client_timeout=CALL_S
+                    ).models
+                ]
+                raise MrcfaError(
+                    f"the server at {self._address.place} has no model {self._address.model!r}, "
+                    f"only {named(served) or 'none'}; write {self._address.place}/MODEL with one "
+                    "of those, or add it with: mrcfa triton BUNDLE -o REPOSITORY"
+                ) from None
+            raise Unfit(
+                f"no answer from {self._address} ({_said(error)}); see that tritonserver runs and "
+                "is ready there, and that the port is the one of gRPC (8001 by default)"
+            ) from None
+
+    def _find_again(self) -> None:
+        """Another server may stand there now: its model must be the same."""
+        try:
+            served = self._facts()
+        except InferenceServerException:
+            return  # still away
+        if served.bundle != self.served.bundle:
+            raise MrcfaError(
+                f"{self._address} served the bundle {self.served.bundle} and now serves "
+                f"{served.bundle}; open the stream anew"
+            )
+        self._shared = SharedFrames.of(self._client, self._address, self._ends)
+
+    def _infer(self, image: Image, state: Sequence, timeout_s: float, end: bool = False) -> Any:
+        sequence: dict[str, Any] = {"headers": self._headers}
+        if self.served.sequences:
+            sequence = {
+                "headers": self._headers | {SEQUENCE_HEADER: str(state.number)},
+                "sequence_id": state.number,
+                "sequence_start": state.frames == 0,
+                "sequence_end": end,
+                "parameters": {"only_end": True} if end else {"frame": state.frames},
+            }
+        frames = image[None]
+        given = triton.InferInput("image", list(frames.shape), "UINT8")
+        wanted = triton.InferRequestedOutput(self.served.output.value)
+        with self._shared.lent() as region:
+            if region is None:
+                given.set_data_from_numpy(frames)
+            else:
+                region.put(frames, given, wanted)
+            answer = self._client.infer(
+                self._address.model,
+                [given],
+                outputs=[wanted],
+                client_timeout=max(timeout_s, 0.001),
+                **sequence,
+            )
+            if region is not None:
+                return region.answer()
+            return answer.as_numpy(self.served.output.value)
+
+    def _failure(self, error: InferenceServerException, state: Sequence) -> MrcfaError:
+        if "DEADLINE_EXCEEDED" in str(error.status()):
+            what = f"no answer from {self._address} within {self._address.patience_s:g} s"
+            if state.frames == 0 and self.served.sequences:
+                what += (
+                    f"; it holds {self.served.sequences} sequences at once and lets others wait: "
+                    "end one, or write the repository with more --sequences or --instances"
+                )
+            return MrcfaError(what)
+        return MrcfaError(f"{self._address} stopped at frame {state.total}: {_said(error)}")
+
+    def _statistics(self) -> "_Counted":
+        try:
+            found = self._client.get_inference_statistics(
+                self._address.model, headers=self._headers, client_timeout=CALL_S
+            ).model_stats
+        except InferenceServerException:
+            return _Counted(0, 0.0)
+        success = [each.inference_stats.success for each in found]
+        return _Counted(sum(each.count for each in success), sum(each.ns for each in success) / 1e9)
+
+
+def served_by(address: str) -> Served:
+    """What a server says of its model."""
+    return TritonBackend(None, address, Options()).served
+
+
+def served_variant(bundle: Bundle, address: str) -> str:
+    """The variant of the bundle that a server runs; of a server that is away, that of a CPU."""
+    served = ""
+    with suppress(MrcfaError):
+        served = served_by(address).variant
+    return served if served in bundle.manifest.variants else bundle.variant_name(Device.CPU)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What the server has answered so far, and how long that took it."""
+
+    frames: int
+    seconds: float
+
+
+def _ends(config: Any, output: Output) -> Ends:
+    """Where Triton batches, its shapes lack the first axis."""
+    first = (1,) if config.max_batch_size else ()
+    image = next(each for each in config.input if each.name == "image")
+    answer = next(each for each in config.output if each.name == output.value)
+    kind = triton.model_config_pb2.DataType.Name(answer.data_type).removeprefix("TYPE_")
+    return Ends(
+        int(np.prod([*first, *image.dims])),
+        np.dtype(triton_to_np_dtype(kind)),
+        (*first, *answer.dims),
+    )
+
+
+def _passes(error: InferenceServerException) -> bool:
+    """Whether a new sequence, now or once the server is back, may be answered."""
+    away = ("UNAVAILABLE", "CANCELLED")
+    forgotten = ("START flag", "shared memory region", "Stub process")
+    status, said = str(error.status()), _said(error)
+    return any(each in status for each in away) or any(each in said for each in forgotten)
+
+
+def _said(error: InferenceServerException) -> str:
+    """The server's words, in one line."""
+    return " ".join(str(error.message()).split()) or json.dumps(str(error))

@@ -1,0 +1,208 @@
+"""The Python form's model: a `Stream` for each correlation id, for any backend.
+
+Triton does not tell a model that a sequence has ended by idling, so their number is bounded here:
+the one that was idle longest goes first. Triton lets as many sequences in as there may be streams,
+so the one that goes is never one that Triton still holds.
+"""
+
+import ctypes
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.bundle import Bundle
+from mrcfa.errors import MrcfaError
+from mrcfa.extras import load
+from mrcfa.stream import Stream
+from mrcfa.streams import Streams
+
+START, END = 1, 2
+"""Triton's request flags."""
+
+
+class TritonPythonModel:
+    """Triton's interface: `initialize`, `execute` and `finalize` have its names and arguments."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        self._triton: Any = load("triton_python_backend_utils")
+        told = {
+            key: value["string_value"]
+            for key, value in json.loads(args["model_config"])["parameters"].items()
+        }
+        options: dict[str, Any] = {"precision": told["precision"] or None}
+        if args["model_instance_kind"] == "GPU":
+            options["device"] = int(args["model_instance_device_id"])
+        elif threads := int(told["threads"]):
+            options["threads"] = threads
+        bundle = Path(args["model_repository"]) / args["model_version"] / "bundle"
+        kind = _Batched if Bundle.open(bundle).manifest.streams > 1 else _Lone
+        self._cameras = kind(bundle, told["backend"], options)
+        self._most = int(told["streams"])
+        self._frames: OrderedDict[int, int] = OrderedDict()
+        """How many each sequence has had, the one that was idle longest first."""
+        self._cameras.segment({0: np.zeros((*self._cameras.size, 3), np.uint8)})  # the warm-up
+        self._cameras.leave(0)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """What fails is that request's error; the other sequences go on."""
+        errors: dict[int, MrcfaError] = {}
+        frames: dict[int, NDArray[np.uint8]] = {}
+        for request in requests:
+            number = request.correlation_id()
+            try:
+                image = self._admitted(request)
+            except MrcfaError as error:
+                errors[number] = error
+                continue
+            if image is not None:
+                frames[number] = image
+        masks = self._cameras.segment(frames)
+        return [self._response(request, masks, errors) for request in requests]
+
+    def finalize(self) -> None:
+        self._cameras.close()
+
+    def _admitted(self, request: Any) -> NDArray[np.uint8] | None:
+        """The request's frame, its sequence being here; None if it only ends the sequence."""
+        number, told = request.correlation_id(), json.loads(request.parameters() or "{}")
+        if told.get("only_end"):
+            return None
+        if request.flags() & START:
+            self._begin(number)
+        else:
+            self._check(number, told)
+        self._frames[number] += 1
+        image: Any = np.from_dlpack(self._triton.get_input_tensor_by_name(request, "image"))
+        return image[0]
+
+    def _response(self, request: Any, masks: "Masks", errors: dict[int, MrcfaError]) -> Any:
+        number = request.correlation_id()
+        nothing = np.zeros(self._cameras.size, np.uint8)
+        mask = errors.get(number) or masks.get(number, nothing)
+        if request.flags() & END:
+            self._end(number)
+        if isinstance(mask, MrcfaError):
+            return self._triton.InferenceResponse(error=self._triton.TritonError(str(mask)))
+        shared = _Shared(mask[None])
+        answer = self._triton.Tensor.from_dlpack("mask", shared)
+        shared.taken()
+        return self._triton.InferenceResponse([answer])
+
+    def _begin(self, number: int) -> None:
+        if number in self._frames:
+            self._triton.Logger.log_warn(
+                f"mrcfa: sequence {number} starts again at frame {self._frames[number]} without "
+                "having ended: its memory is emptied; if two clients use one id, give each its own"
+            )
+            self._end(number)
+        while len(self._frames) >= self._most:
+            self._end(next(iter(self._frames)))
+        self._frames[number] = 0
+
+    def _check(self, number: int, told: dict[str, Any]) -> None:
+        if number not in self._frames:
+            raise MrcfaError(
+                f"sequence {number} is not known here (it ended, or was idle for too long); begin "
+                "a new one with the START flag"
+            )
+        here = self._frames[number]
+        frame = told.get("frame", here)
+        if frame != here:
+            raise MrcfaError(
+                f"sequence {number} is at frame {here} and this is frame {frame}: another client "
+                "uses the same id; begin a new one with the START flag"
+            )
+        self._frames.move_to_end(number)
+
+    def _end(self, number: int) -> None:
+        if self._frames.pop(number, None) is not None:
+            self._cameras.leave(number)
+
+
+Frames = Mapping[int, NDArray[np.uint8]]
+Masks = Mapping[int, NDArray[np.uint8] | MrcfaError]
+
+
+class _Lone:
+    """A stream for each camera; all share the loaded graphs."""
+
+    def __init__(self, bundle: Path, backend: str, options: dict[str, Any]) -> None:
+        self._open = partial(Stream, bundle, backend, **options)
+        self._streams: dict[int, Stream] = {}
+        self._kept = self._open()  # what is loaded stays, also while there is no camera
+        self.size = self._kept.size
+
+    def segment(self, frames: Frames) -> Masks:
+        return {number: self._mask(number, frame) for number, frame in frames.items()}
+
+    def leave(self, number: int) -> None:
+        if number in self._streams:
+            self._streams.pop(number).close()
+
+    def close(self) -> None:
+        for stream in (*self._streams.values(), self._kept):
+            stream.close()
+
+    def _mask(self, number: int, frame: NDArray[np.uint8]) -> NDArray[np.uint8] | MrcfaError:
+        if number not in self._streams:
+            self._streams[number] = self._open()
+        try:
+            return self._streams[number](frame)
+        except MrcfaError as error:
+            return error
+
+
+class _Batched:
+    """A slot for each camera: frames that come together are one pass through the graphs."""
+
+    def __init__(self, bundle: Path, backend: str, options: dict[str, Any]) -> None:
+        self._streams = Streams(bundle, backend, **options)
+        self.size = self._streams.size
+
+    def segment(self, frames: Frames) -> Masks:
+        try:
+            return {
+                number: mask for number, mask in self._streams(frames).items() if mask is not None
+            }
+        except MrcfaError as error:
+            return dict.fromkeys(frames, error)
+
+    def leave(self, number: int) -> None:
+        if number in self._streams.cameras:
+            self._streams.leave(number)
+
+    def close(self) -> None:
+        self._streams.close()
+
+
+class _Shared:
+    """An array as Triton takes it by DLPack, whatever NumPy its Python backend was built with.
+
+    Backends built before NumPy 2 misread the item size of its arrays: `as_numpy` then repeats one
+    pixel, and `Tensor(name, array)` is empty. They also give a capsule that they have taken a name
+    that NumPy does not know, about which it complains for every frame; `taken` mends that.
+    """
+
+    def __init__(self, array: NDArray[np.uint8]) -> None:
+        self._array = np.require(array, requirements=("C", "W"))
+
+    def __dlpack__(self, **_: Any) -> Any:
+        self._capsule = self._array.__dlpack__()
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def taken(self) -> None:
+        _rename(self._capsule, _TAKEN)
+
+
+_TAKEN = b"used_dltensor"  # a capsule keeps the address of its name, no copy
+_rename = ctypes.pythonapi.PyCapsule_SetName
+_rename.argtypes = [ctypes.py_object, ctypes.c_char_p]

@@ -1,0 +1,279 @@
+"""`mrcfa triton`: bundles -> a model repository for NVIDIA Triton, written whole or not at all.
+
+The graph form has three models for a bundle: encoder, decoder with its state in Triton's hands, and
+the ensemble of both from `image` to `mask`. The Python form is one model that runs `mrcfa.Stream`.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+import mrcfa
+from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.errors import MrcfaError, named
+from mrcfa.files import replaced, sha256, write_whole
+from mrcfa.manifest import Device, Engine, Graph, Output, TensorSpec
+from mrcfa.serving import model_config as config
+from mrcfa.serving.facts import Served
+
+RECORD = "mrcfa.json"
+"""What the repository was made of; Triton looks at folders alone."""
+MODEL = "mrcfa"
+"""The name under which a lone bundle is served."""
+_PYTHON_MODEL = '''"""Streams of the bundle beside this file; see docs/serving.md of mrcfa."""
+
+from mrcfa.serving.python_model import TritonPythonModel
+
+__all__ = ["TritonPythonModel"]
+'''
+
+
+class Platform(str, Enum):
+    ONNXRUNTIME = "onnxruntime"
+    TENSORRT = "tensorrt"
+    PYTHON = "python"
+
+
+@dataclass(frozen=True)
+class ServingOptions:
+    platform: Platform = Platform.ONNXRUNTIME
+    device: Device = Device.CPU
+    precision: str | None = None
+    """None takes what the device prefers."""
+    instances: int = 1
+    sequences: int = 32
+    """Cameras that one instance holds at once, where the bundle does not say it."""
+    idle_s: float = 10.0
+    """A sequence without a frame for so long ends, and its place is free."""
+    backend: str = "auto"
+    """Of the Python form, as `Stream` takes it."""
+    threads: int = 0
+    """Of an instance on CPUs; 0 for all cores."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("instances", self.instances), ("sequences", self.sequences)):
+            if value < 1:
+                raise MrcfaError(f"--{name} is {value}; use 1 or more")
+        if self.idle_s <= 0:
+            raise MrcfaError(f"--idle is {self.idle_s:g}; use more than 0 seconds")
+
+
+def write_repository(
+    bundles: Sequence[Bundle], path: Path, options: ServingOptions, force: bool = False
+) -> list[str]:
+    """Write the repository at `path`; answers the names to put behind `triton://HOST:PORT/`."""
+    models = _named_bundles(bundles)
+    _check_free(path, force)
+    with replaced(path, folder=True, over=force) as root:
+        for name, bundle in models.items():
+            if options.platform is Platform.PYTHON:
+                _write_python(root, name, bundle, options)
+            else:
+                _write_graphs(root, name, bundle, options)
+        files = sorted(each for each in root.rglob("*") if each.is_file())
+        record = {
+            "mrcfa": mrcfa.__version__,
+            "platform": options.platform.value,
+            "models": {name: str(bundle.path) for name, bundle in models.items()},
+            "files": {str(each.relative_to(root)): sha256(each) for each in files},
+        }
+        write_whole(root / RECORD, json.dumps(record, indent=1).encode())
+    return list(models)
+
+
+def _named_bundles(bundles: Sequence[Bundle]) -> dict[str, Bundle]:
+    """One bundle is `mrcfa`, several go by their folders."""
+    if len(bundles) == 1:
+        return {MODEL: bundles[0]}
+    found: dict[str, Bundle] = {}
+    for bundle in bundles:
+        name = bundle.path.resolve().name
+        if name in found:
+            raise MrcfaError(
+                f"{found[name].path} and {bundle.path} would both be served as {name}; "
+                "rename one of the folders"
+            )
+        found[name] = bundle
+    return found
+
+
+def _check_free(path: Path, force: bool) -> None:
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not (path / RECORD).is_file():
+        raise MrcfaError(f"{path} exists and is no repository of mrcfa; choose another with -o")
+    if not force:
+        raise MrcfaError(f"{path} exists; --force replaces it, -o chooses another directory")
+
+
+def _write_python(root: Path, name: str, bundle: Bundle, options: ServingOptions) -> None:
+    """The whole bundle goes along, so that any backend may run it."""
+    manifest = bundle.manifest
+    version = _version(root, name)
+    write_whole(version / "model.py", _PYTHON_MODEL.encode())
+    (version / "bundle").mkdir()
+    for each in manifest.files:
+        _link(bundle.file(each), version / "bundle" / each)
+    _link(bundle.path / MANIFEST, version / "bundle" / MANIFEST)
+    batch = _batch(bundle)
+    sequences = batch or options.sequences
+    variant = bundle.variant_name(options.device, options.precision)
+    served = Served.of(bundle, variant, Output.MASK, sequences * options.instances)
+    told = {
+        "backend": options.backend,
+        "precision": options.precision or "",
+        "threads": str(options.threads),
+        "streams": str(sequences),
+    }
+    ends = Graph(
+        "",
+        (TensorSpec("image", "uint8", (1, *manifest.frame, 3)),),
+        (TensorSpec("mask", "uint8", (1, *manifest.frame)),),
+    )
+    wait_us = config.WAIT_US if batch else 0
+    _write_config(
+        root,
+        {
+            "name": name,
+            "backend": "python",
+            "max_batch_size": batch,
+            **config.tensors(ends, bool(batch)),
+            "sequence_batching": config.oldest(sequences, options.idle_s, wait_us),
+            "instance_group": config.instances(options.instances, options.device),
+            "parameters": config.parameters(served.to_parameters() | told),
+        },
+    )
+
+
+def _write_graphs(root: Path, name: str, bundle: Bundle, options: ServingOptions) -> None:
+    engines: list[Engine] = []
+    if options.platform is Platform.TENSORRT:
+        engines = _engines(bundle, options)
+        options = replace(options, device=Device.GPU)
+        chosen = engines[0].variant
+    else:
+        chosen = bundle.variant_name(options.device, options.precision)
+    variant, batch = bundle.manifest.variants[chosen], _batch(bundle)
+    # An engine is as it is: where only its frame number is fed back, that is its state.
+    stateful = bool(bundle.config.references or engines)
+    sequences = (batch or options.sequences) * options.instances if stateful else 0
+    served = Served.of(bundle, chosen, bundle.manifest.output, sequences)
+    for part, graph in variant.graphs.items():
+        version = _version(root, f"{name}_{part}")
+        if engines:
+            files = _plans(bundle, engines, part, version)
+        else:
+            files = {"platform": "onnxruntime_onnx"}
+            _place(bundle.file(graph.file), version / "model.onnx", stateful, bool(batch))
+        keeps_state = stateful and part == "decoder"
+        (served_file, *_) = sorted(version.glob("model.*"))
+        told = {"sha256": sha256(served_file)}
+        if options.device is Device.CPU:
+            told["intra_op_thread_count"] = str(options.threads)
+        _write_config(
+            root,
+            {
+                "name": f"{name}_{part}",
+                **files,
+                "max_batch_size": batch,
+                **config.tensors(graph, bool(batch)),
+                **(
+                    config.sequences(graph, batch, options.sequences, options.idle_s)
+                    if keeps_state
+                    else config.stateless(graph, batch)
+                ),
+                "instance_group": config.instances(options.instances, options.device),
+                "parameters": config.parameters(told),
+            },
+        )
+    _version(root, name).joinpath(".keep").touch()  # some stores keep no empty folders
+    ends = Graph("", variant.encoder.inputs, variant.decoder.outputs)
+    _write_config(
+        root,
+        {
+            **config.ensemble(name, f"{name}_encoder", f"{name}_decoder", variant.graphs),
+            "max_batch_size": batch,
+            **config.tensors(ends, bool(batch)),
+            "parameters": config.parameters(served.to_parameters()),
+        },
+    )
+
+
+def _batch(bundle: Bundle) -> int:
+    """Triton's `max_batch_size`: 0 for graphs whose first axis is theirs and no batch."""
+    return bundle.manifest.streams if bundle.manifest.streams > 1 else 0
+
+
+def _place(source: Path, target: Path, stateful: bool, batched: bool) -> None:
+    if stateful and not batched:
+        return _link(source, target)
+    from mrcfa.serving.graphs import write_adapted
+
+    write_adapted(source, target, stateful, batched)
+
+
+def _engines(bundle: Bundle, options: ServingOptions) -> list[Engine]:
+    """Of one variant: those that Triton can load."""
+    if _batch(bundle):
+        raise MrcfaError(
+            f"{bundle.path} has {bundle.manifest.streams} streams, which its engines fix, while "
+            "Triton's batches grow and shrink; choose --platform python or onnxruntime, or export "
+            "with --streams 1"
+        )
+    found = [each for each in bundle.manifest.engines if each.flavour == "tensorrt"]
+    if not found:
+        has = named(each.name for each in bundle.manifest.engines) or "none"
+        raise MrcfaError(
+            f"Triton's tensorrt backend loads engines of TensorRT itself, not of TensorRT-RTX, and "
+            f"{bundle.path} has {has}; build one on the GPU with: "
+            f"mrcfa build {bundle.path} --flavour tensorrt, or choose --platform python"
+        )
+    precision = options.precision or "fp16"
+    fitting = [each for each in found if each.precision == precision]
+    if not fitting:
+        raise MrcfaError(
+            f"{bundle.path} has no {precision} engine of TensorRT, only "
+            f"{named(each.name for each in found)}; choose one of them with --precision"
+        )
+    return [each for each in fitting if each.variant == fitting[0].variant]
+
+
+def _plans(
+    bundle: Bundle, engines: Sequence[Engine], part: str, version: Path
+) -> dict[str, object]:
+    """Plans by compute capability: every GPU of a fleet takes its own."""
+    names: dict[str, str] = {}
+    for engine in engines:
+        file = engine.encoder if part == "encoder" else engine.decoder
+        plan = "model.plan" if engine is engines[0] else f"{Path(file).stem}.plan"
+        _link(bundle.file(file), version / plan)
+        for sm in engine.compute_capabilities:
+            names.setdefault(f"{sm // 10}.{sm % 10}", plan)
+    return {
+        "platform": "tensorrt_plan",
+        "default_model_filename": "model.plan",
+        "cc_model_filenames": [{"key": sm, "value": plan} for sm, plan in sorted(names.items())],
+    }
+
+
+def _version(root: Path, name: str) -> Path:
+    path = root / name / "1"
+    path.mkdir(parents=True)
+    return path
+
+
+def _write_config(root: Path, message: Mapping[str, object]) -> None:
+    text = config.to_text(message)
+    write_whole(root / str(message["name"]) / "config.pbtxt", text.encode())
+
+
+def _link(source: Path, target: Path) -> None:
+    """Another name for the same bytes where the disk allows it: bundles never change in place."""
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,48 @@
+"""Several cameras on a GPU made of host memory: rows of one lane."""
+
+import numpy as np
+import pytest
+from cameras import turmoil
+from on_gpu import OnGpu, read_back
+
+from mrcfa import Stream, Streams
+from mrcfa.errors import MrcfaError
+
+
+@pytest.fixture
+def four(built, bundle):
+    return built(source=bundle("b0", streams=4), precision="fp32")
+
+
+@pytest.mark.parametrize("on_gpu", [False, True], ids=["host", "device"])
+def test_30_rounds_of_cameras_that_come_and_go_are_lone_streams_bit_for_bit(
+    on_gpu, driver, four, bundle, clip
+):
+    with Streams(four, "tensorrt", device_masks=on_gpu) as streams:
+        happened = turmoil(
+            streams,
+            lambda: Stream(bundle("b0"), "onnxruntime:cpu"),
+            clip(30, 96, 160),
+            30,
+            **({"shown": OnGpu, "read": read_back} if on_gpu else {}),
+        )
+    assert min(happened.values()) > 1, happened
+
+
+def test_a_frame_of_another_size_on_the_gpu_is_a_sentence_and_the_others_go_on(
+    driver, four, bundle, clip
+):
+    frames, lone = clip(2, 96, 160), Stream(bundle("b0"), "onnxruntime:cpu")
+    streams = Streams(four, "tensorrt")
+    np.testing.assert_array_equal(streams({"a": frames[0]})["a"], lone(frames[0]))
+    with pytest.raises(MrcfaError, match="a frame on the GPU is uint8 of shape"):
+        streams({"a": frames[1], "b": OnGpu(clip(1, 50, 70)[0])})
+    assert streams.cameras == ("a",)
+    np.testing.assert_array_equal(streams({"a": frames[1]})["a"], lone(frames[1]))
+
+
+def test_a_lone_stream_may_have_all_rows_to_itself(driver, four, bundle, clip):
+    frames, lone = clip(3, 96, 160), Stream(bundle("b0"), "onnxruntime:cpu")
+    stream = Stream(four, "tensorrt")
+    for frame in frames:
+        np.testing.assert_array_equal(stream(frame), lone(frame))

@@ -1,0 +1,148 @@
+"""A real tritonserver on loopback, and clients in processes of their own."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+from mrcfa.bundle import Bundle
+from mrcfa.serving.repository import Platform, ServingOptions, write_repository
+
+ROOT = Path(__file__).parents[3]
+WHEEL = ROOT / "build" / "triton"
+TRITON = WHEEL / "pytriton" / "tritonserver"
+STUB = TRITON / "python_backend_stubs" / "{}.{}".format(*sys.version_info[:2])
+START_S = 60
+
+
+def environment():
+    """Its Python backend is isolated and finds packages by the `python3` that is first in PATH."""
+    libraries = [sysconfig.get_config_var("LIBDIR"), str(WHEEL / "nvidia_pytriton.libs")]
+    return os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "LD_LIBRARY_PATH": ":".join(libraries),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+class Server:
+    """One port, the same after a restart."""
+
+    def __init__(self, repository, folder):
+        self._folder = folder
+        self.log = folder / "server.log"
+        backends = folder / "backends" / "python"
+        shutil.copytree(TRITON / "backends" / "python", backends)
+        shutil.copy2(STUB / "triton_python_backend_stub", backends)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._shared = f"mrcfa-test-{os.getpid()}-{self.port}-"
+        self.address = f"triton://127.0.0.1:{self.port}/mrcfa"
+        self._command = [
+            str(TRITON / "bin" / "tritonserver"),
+            f"--model-repository={repository}",
+            f"--backend-directory={backends.parent}",
+            f"--backend-config=python,shm-region-prefix-name={self._shared}",
+            "--grpc-address=127.0.0.1",
+            f"--grpc-port={self.port}",
+            "--allow-http=false",
+            "--allow-metrics=false",
+            "--disable-auto-complete-config",
+        ]
+
+    def start(self):
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env=environment(), start_new_session=True
+            )
+        until = time.monotonic() + START_S
+        while b"Started GRPCInferenceService" not in self.log.read_bytes():
+            assert self._process.poll() is None, self.log.read_text()
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.05)
+        return self
+
+    def kill(self):
+        """At once, with the processes of its models, and what they shared."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for region in Path("/dev/shm").glob(f"{self._shared}*"):
+            region.unlink()
+
+    def memory(self):
+        """Bytes of its own in all its processes."""
+        total = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                group = int(path.read_text().rpartition(")")[2].split()[2])
+                if group == self._process.pid:
+                    lines = (path.parent / "status").read_text().splitlines()
+                    kept = next(line for line in lines if line.startswith("RssAnon"))
+                    total += int(kept.split()[1]) * 1024
+            except (OSError, StopIteration):
+                continue  # it has just ended
+        return total
+
+
+@pytest.fixture
+def run_server(tmp_path):
+    """`run_server(repository)`: a server that runs until the test ends."""
+    if not (STUB / "triton_python_backend_stub").is_file():
+        pytest.skip("Triton: not run (make build/triton brings the server, for Linux on x86-64)")
+    servers = []
+
+    def started(repository):
+        folder = tmp_path / f"server{len(servers)}"
+        folder.mkdir()
+        servers.append(Server(repository, folder))
+        return servers[-1].start()
+
+    yield started
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
+def serve(run_server, bundle, tmp_path):
+    """`serve(sequences=4)`: a running server of the b0 bundle, in the Python form."""
+
+    def started(path=None, **options):
+        opened = Bundle.open(path or bundle("b0"))
+        told = ServingOptions(Platform.PYTHON, threads=1, **options)
+        write_repository([opened], tmp_path / "models", told)
+        return run_server(tmp_path / "models")
+
+    return started
+
+
+@pytest.fixture
+def clients():
+    """`clients(address, seeds)`: a process with a stream for each seed; see client.py."""
+    running = []
+
+    def client(address, seeds):
+        words = [sys.executable, str(Path(__file__).with_name("client.py")), address]
+        running.append(
+            subprocess.Popen(
+                [*words, *map(str, seeds)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"PYTHONPATH": str(ROOT / "tests" / "golden")},
+            )
+        )
+        return running[-1]
+
+    yield client
+    for process in running:
+        process.kill()
+        process.communicate()
