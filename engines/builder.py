@@ -84,7 +84,7 @@ def build_engines(
     variant = bundle.manifest.variants[name]
     plugin = _takes_plugin(bundle.config, options.plugin)
     check_writable(bundle.path / MANIFEST)
-    compiler = _Compiler(target, options)
+    compiler = _Compiler(target, options, bundle.manifest.streams)
     if plugin:
         load_plugin(target.trt, options.plugin_library)
         check_parser_takes_plugins(target.trt)
@@ -143,8 +143,9 @@ def _takes_plugin(config: Config, use: PluginUse) -> bool:
 class _Compiler:
     """ONNX -> plan, with one TensorRT and one configuration for both graphs."""
 
-    def __init__(self, target: Target, options: BuildOptions) -> None:
+    def __init__(self, target: Target, options: BuildOptions, streams: int) -> None:
         self._target, self._options, self._trt = target, options, target.trt
+        self._streams = streams
         with heard(self._trt, options.verbose) as said:
             try:
                 self._builder = self._trt.Builder(logger(self._trt))
@@ -182,7 +183,7 @@ class _Compiler:
         return Plan(
             content=bytes(plan),
             layers=found,
-            cost=plan_cost(found, said),
+            cost=plan_cost(found, said, self._streams),
             plugin=_has_plugin(self._trt, network),
             seconds=time.perf_counter() - began,
         )

@@ -13,8 +13,9 @@ from cpp_library import (
     CPP,
     FAKE,
     FAKE_RTX,
+    ONNXRUNTIME_SOURCES,
     RESET,
-    SANITIZERS,
+    SANITIZE,
     TENSORRT_SOURCES,
     Once,
     Segment,
@@ -59,7 +60,7 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
     def make(folder: Path) -> None:
         run(
             *("cmake", "-S", CPP, "-B", folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
-            f"-DCMAKE_CXX_FLAGS={' '.join(SANITIZERS)}",
+            *("-DCMAKE_CXX_FLAGS=-O1 -Werror", f"-DMRCFA_SANITIZE={SANITIZE}"),
             f"-DONNXRuntime_INCLUDE_DIR={headers}",
             f"-DONNXRuntime_LIBRARY={onnxruntime[0]}",
             f"-Dnlohmann_json_ROOT={json_headers.parent}",
@@ -77,7 +78,11 @@ def segment(build: Path) -> Segment:
 @pytest.fixture(scope="module")
 def fake_library(build: Path, onnxruntime: list[Any], once: Once) -> list[Any]:
     """The library with the TensorRT backend on a fake GPU, as words for the linker."""
-    return [*_fakes("fake", FAKE, once), *library_objects(build, "onnxruntime"), *onnxruntime]
+    return [
+        *_fakes("fake", FAKE, once),
+        *library_objects(build, *ONNXRUNTIME_SOURCES),
+        *onnxruntime,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +94,7 @@ def fake_gpu(build: Path, fake_library: list[Any], once: Once) -> Segment:
 @pytest.fixture(scope="module")
 def fake_rtx(build: Path, onnxruntime: list[Any], once: Once) -> Segment:
     """mrcfa-segment on a fake GPU with TensorRT-RTX."""
-    words = [tool(build), *library_objects(build, "onnxruntime"), *onnxruntime]
+    words = [tool(build), *library_objects(build, *ONNXRUNTIME_SOURCES), *onnxruntime]
 
     def make(path: Path) -> None:
         compiled(path, *_fakes("fake-rtx", FAKE_RTX, once), *words)
@@ -99,7 +104,7 @@ def fake_rtx(build: Path, onnxruntime: list[Any], once: Once) -> Segment:
 
 def _fakes(name: str, words: tuple[Any, ...], once: Once) -> list[Path]:
     """The sources that see TensorRT, compiled for one of the fake ones."""
-    headers = ("-I", CPP / "src", "-isystem", include_of("onnxruntime_cxx_api.h"))
+    headers = ("-isystem", include_of("onnxruntime_cxx_api.h"))
 
     def make(folder: Path) -> None:
         folder.mkdir()

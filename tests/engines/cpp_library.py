@@ -1,8 +1,8 @@
 """How the tests build the C++ library, run it and damage bundles for it.
 
-Everything is built with AddressSanitizer and UBSan, with the ONNX Runtime library of the Python
-wheel and headers of the system or of the folder that `engines/cpp/fetch-headers build/headers`
-fills.
+Everything is built with AddressSanitizer and UBSan, or with MRCFA_SANITIZE=thread for the races of
+threads, with the ONNX Runtime library of the Python wheel and headers of the system or of the
+folder that `engines/cpp/fetch-headers build/headers` fills.
 """
 
 import json
@@ -21,7 +21,10 @@ from mrcfa.bundle import MANIFEST
 REPOSITORY = Path(__file__).parents[2]
 CPP = REPOSITORY / "engines" / "cpp"
 HEADERS = REPOSITORY / "build" / "headers" / "usr" / "include"
-SANITIZERS = ["-O1", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZE = os.environ.get("MRCFA_SANITIZE", "address,undefined")
+SANITIZERS = ["-O1", "-Werror", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all"]
+# ONNX Runtime's own threads were not compiled for ThreadSanitizer, which cannot judge them.
+os.environ.setdefault("TSAN_OPTIONS", "ignore_noninstrumented_modules=1 halt_on_error=1")
 WARNINGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 FRAMES, RESET = 40, 25
 
@@ -30,7 +33,13 @@ Segment = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
 def include_of(header: str) -> Path:
-    """The folder of a header, as the compiler would find it; a missing one skips the test."""
+    """The folder of a header, as the compiler would find it; a missing one skips the test.
+
+    ONNXRUNTIME_INCLUDE names a folder of other headers of ONNX Runtime.
+    """
+    other = Path(os.environ.get("ONNXRUNTIME_INCLUDE", ""))
+    if os.environ.get("ONNXRUNTIME_INCLUDE") and (other / header).is_file():
+        return other
     for folder in (HEADERS, Path("/usr/include"), Path("/usr/local/include")):
         for place in (folder, folder / "onnxruntime", folder / "onnxruntime/core/session"):
             if (place / header).is_file():
@@ -90,17 +99,19 @@ def edit(path: Path, **changes: Any) -> None:
 
 TENSORRT_SOURCES = [
     CPP / f"src/{name}.cpp"
-    for name in ("stream", "tensorrt", "engines", "fitting", "context", "runtime_cache")
+    for name in ("opened", "tensorrt", "lane", "engines", "fitting", "context", "runtime_cache")
 ]
-FAKE = ("-I", CPP / "test/fake_gpu", '-DMRCFA_TENSORRT="tensorrt"')
+_DOUBLES = ("-I", CPP / "test/fake_gpu", "-I", CPP / "src")
+FAKE = (*_DOUBLES, '-DMRCFA_TENSORRT="tensorrt"')
 """Compiler words for a TensorRT and a CUDA that are made of the CPU."""
-FAKE_RTX = ("-I", CPP / "test/fake_gpu", '-DMRCFA_TENSORRT="rtx"', "-DFAKE_RTX")
+ONNXRUNTIME_SOURCES = ("onnxruntime", "sessions")
+FAKE_RTX = (*_DOUBLES, '-DMRCFA_TENSORRT="rtx"', "-DFAKE_RTX")
 
 
 def library_objects(build: Path, *more: str) -> list[Path]:
     """What the library is made of without its backends, and more of its sources."""
     folder = build / "CMakeFiles"
-    names = ("logits", "notice", "driver", *more)
+    names = ("stream", "streams", "logits", "notice", "driver", *more)
     objects = [folder / f"mrcfa.dir/src/{name}.cpp.o" for name in names]
     return [*folder.glob("mrcfa_bundle.dir/src/*.o"), *objects]
 

@@ -54,6 +54,12 @@ def test_siblings_moves_and_refusals_work_through_the_header(build, bundle, tmp_
     run(compiled(tmp_path / "api", CPP / "test/api.cpp", *library), bundle("b0"))
 
 
+def test_every_slot_of_several_streams_is_as_if_it_were_alone(build, bundle, tmp_path):
+    library = (build / "libmrcfa.so", f"-Wl,-rpath,{build}")
+    program = compiled(tmp_path / "streams", CPP / "test/streams.cpp", *library)
+    run(program, bundle("b0", streams=2, variants=("fp32",)), bundle("b0"), "onnxruntime:cpu")
+
+
 def test_an_installed_library_is_found_by_cmake_and_by_pkg_config(build, bundle, tmp_path):
     prefix, tree = tmp_path / "prefix", tmp_path / "tree"
     run("cmake", "--install", build, "--prefix", prefix)

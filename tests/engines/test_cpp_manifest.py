@@ -88,7 +88,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a precision that is no text": lambda path: layout(path, precision=32),
     "a method that nobody knows": lambda path: method(path, "tomorrow's"),
     "a method that is no text": lambda path: method(path, 5),
-    "several streams": lambda path: edit(path, streams=4),
+    "streams that the tensors do not have": lambda path: edit(path, streams=4),
     "no streams": lambda path: edit(path, streams=0),
     "streams that are no number": lambda path: edit(path, streams="1"),
     "a frame of nothing": lambda path: edit(path, frame=[0, 5]),

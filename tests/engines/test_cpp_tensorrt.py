@@ -159,6 +159,12 @@ def test_siblings_device_memory_and_a_callers_stream_work_on_a_gpu(fake_library,
     run(program, with_engines(copy))
 
 
+def test_every_slot_of_several_streams_is_as_if_it_were_alone(fake_library, bundle, tmp_path):
+    program = compiled(tmp_path / "streams", *FAKE, CPP / "test/streams.cpp", *fake_library)
+    several = with_engines(linked(bundle("b0", streams=4), tmp_path / "several"))
+    run(program, several, bundle("b0"), "tensorrt")
+
+
 def tensorrt_words(include: str | None, flavour: str = "tensorrt") -> list[Any]:
     """Compiler words for NVIDIA's headers, which are no system's package."""
     if include is None:

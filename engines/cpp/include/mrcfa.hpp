@@ -46,8 +46,7 @@ struct Options {
   /// A cudaStream_t of that context to work on, which must outlive the stream; null for one of its
   /// own.
   void* cuda_stream = nullptr;
-  /// Launch each frame's kernels as one CUDA graph; where TensorRT cannot, the backend's name says
-  /// so.
+  /// Launch each frame's kernels as CUDA graphs; where TensorRT cannot, the backend's name says so.
   bool cuda_graphs = true;
   /// libmrcfa_plugin.so, for engines that were built with it; empty takes the environment variable
   /// MRCFA_PLUGIN_LIBRARY.
@@ -69,9 +68,10 @@ struct Info {
   std::vector<Colour> palette;
   bool trained;        ///< False if the weights are random and the masks meaningless.
   std::string method;  ///< `mrcfa`, `feature-pyramid`, or `segformer`, which has no memory.
+  int streams;         ///< That the bundle runs at once: 1 unless exported with `--streams`.
 };
 
-/// One video.
+/// One video. On a bundle for several streams it takes the place of all, at their cost.
 ///
 ///     mrcfa::Stream stream("bundles/vspw-b1");
 ///     stream.segment(rgb, height, width, mask);
@@ -99,7 +99,26 @@ class MRCFA_API Stream {
   void segment(const std::uint8_t* rgb, int height, int width, std::uint8_t* mask,
                Memory rgb_in = Memory::host, Memory mask_in = Memory::host);
 
-  /// Forget all frames: the next one starts a new video.
+  /// Segment with two frames in flight: begin the next frame now, and take its mask from `result`
+  /// later. With TensorRT, upload and encoder of a frame then run beside decoder and download of
+  /// the one before; ONNX Runtime computes the mask at once. The masks are those of `segment`.
+  ///
+  ///     stream.submit(first, height, width);
+  ///     for (const std::uint8_t* rgb : others) {
+  ///       stream.submit(rgb, height, width);
+  ///       stream.result(mask);  // of the frame before
+  ///     }
+  ///     stream.result(mask);
+  ///
+  /// A frame on the host may be changed when the call returns; one on the device is read as in
+  /// `segment`, and must stay as it is until its mask is there or `reset` returned. At most two
+  /// frames are in flight.
+  void submit(const std::uint8_t* rgb, int height, int width, Memory rgb_in = Memory::host);
+
+  /// The mask of the oldest frame in flight, with `segment`'s promise of when it is there.
+  void result(std::uint8_t* mask, Memory mask_in = Memory::host);
+
+  /// Forget all frames, also those in flight: the next one starts a new video.
   void reset();
 
   /// Another video over the same loaded graphs or engines, such as a second camera. It has the same
@@ -111,6 +130,43 @@ class MRCFA_API Stream {
  private:
   struct Parts;
   explicit Stream(std::unique_ptr<Parts> parts) noexcept;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// Several videos at once, in one pass of a bundle that was exported with `--streams`.
+///
+///     mrcfa::Streams streams("bundles/six-cameras");
+///     streams.segment({left, nullptr, right, …}, height, width, masks);
+///
+/// Each of the `info().streams` slots has a memory of its own, and its masks are those of a lone
+/// stream. Cameras may come and go: `reset` a slot, and another one may take it. Threads and moves
+/// are as with `Stream`.
+class MRCFA_API Streams {
+ public:
+  explicit Streams(const std::filesystem::path& bundle, const Options& options = {});
+  Streams(Streams&& other) noexcept;
+  Streams& operator=(Streams&& other) noexcept;
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+  ~Streams();
+
+  /// Segment the next frame of each slot, as `Stream::segment` does. A slot whose frame is null has
+  /// none this time: its memory stays as it is, and its mask is not written. The pointers' vectors
+  /// may go when the call returns. ONNX Runtime takes frames and masks of several streams on the
+  /// host alone.
+  void segment(const std::vector<const std::uint8_t*>& frames, int height, int width,
+               const std::vector<std::uint8_t*>& masks, Memory frames_in = Memory::host,
+               Memory masks_in = Memory::host);
+
+  /// The slot's next frame starts a new video.
+  void reset(int slot);
+  /// The same for all slots.
+  void reset();
+
+  [[nodiscard]] const Info& info() const noexcept;
+
+ private:
+  struct Parts;
   std::unique_ptr<Parts> parts_;
 };
 

@@ -35,10 +35,6 @@ Bundle::Bundle(fs::path path, Manifest manifest)
   for (const auto& [name, entry] : manifest_.files) {
     (void)inside(name);
   }
-  if (manifest_.streams != 1) {
-    throw Error(path_.string() + " was exported for " + std::to_string(manifest_.streams) +
-                " streams, and this mrcfa runs one; update mrcfa");
-  }
 }
 
 const Variant* Bundle::find_variant(const std::string& precision, Device device) const {

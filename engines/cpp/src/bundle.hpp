@@ -24,7 +24,7 @@ class NoGpu : public Unfit {
 class Bundle {
  public:
   static Bundle open(std::filesystem::path path);
-  /// Checks that no file of the manifest lies elsewhere, and that the bundle is for one stream.
+  /// Checks that no file of the manifest lies elsewhere.
   Bundle(std::filesystem::path path, Manifest manifest);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }

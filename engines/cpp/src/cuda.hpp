@@ -74,6 +74,16 @@ inline Owned<cudaEvent_t> new_event() {
   return Owned<cudaEvent_t>(event);
 }
 
+/// What was queued on the stream before is done once the event is reached.
+inline void record(const Owned<cudaEvent_t>& event, cudaStream_t stream) {
+  check(cudaEventRecord(event.get(), stream), "run the engines");
+}
+
+/// What is queued on the stream from now on waits for the event.
+inline void wait(cudaStream_t stream, const Owned<cudaEvent_t>& event) {
+  check(cudaStreamWaitEvent(stream, event.get(), 0), "run the engines");
+}
+
 /// What `work` queues on `stream`, as one graph; an Error if something in it cannot be captured,
 /// which changes nothing else.
 template <class Work>

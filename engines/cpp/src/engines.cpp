@@ -28,9 +28,11 @@ std::string driver_release() {
 }
 
 Library library() {
-  return {MRCFA_TENSORRT, std::to_string(getInferLibMajorVersion()) + "." +
-                              std::to_string(getInferLibMinorVersion()) + "." +
-                              std::to_string(getInferLibPatchVersion())};
+  return {MRCFA_TENSORRT,
+          std::to_string(getInferLibMajorVersion()) + "." +
+              std::to_string(getInferLibMinorVersion()) + "." +
+              std::to_string(getInferLibPatchVersion()),
+          getInferLibBuildVersion()};
 }
 
 TensorSpec spec_of(const nvinfer1::ICudaEngine& engine, const char* name) {
@@ -99,7 +101,8 @@ Engines::Engines(std::shared_ptr<const cuda::Context> the_context, Gpu the_gpu,
       stream(static_cast<cudaStream_t>(options.cuda_stream)),
       graphs(options.cuda_graphs),
       network(bundle.manifest().size),
-      frame(bundle.manifest().frame) {
+      frame(bundle.manifest().frame),
+      streams(static_cast<std::size_t>(bundle.manifest().streams)) {
   const Engine& engine = fitting_engine(bundle, which, options.precision, gpu, library());
   name = name_of(engine) + ", " + gpu.name;
   runtime = Log::made<Unfit>(
@@ -117,11 +120,17 @@ Engines::Engines(std::shared_ptr<const cuda::Context> the_context, Gpu the_gpu,
   }
   encoder = part(bundle, engine, engine.encoder);
   decoder = part(bundle, engine, engine.decoder);
-  image = {"image", "uint8", {1, frame.height, frame.width, 3}};
+  const std::int64_t count = bundle.manifest().streams;
+  image = {"image", "uint8", {count, frame.height, frame.width, 3}};
   answer = bundle.manifest().output == "mask"
-               ? TensorSpec{"mask", "uint8", {1, frame.height, frame.width}}
+               ? TensorSpec{"mask", "uint8", {count, frame.height, frame.width}}
                : named(decoder.tensors, "logits");
   check(bundle, engine);
+  const auto& files = bundle.manifest().files;
+  cache = std::make_unique<RuntimeCache>(
+      *encoder.engine,
+      runtime_cache_file(library(), gpu,
+                         {files.at(engine.encoder).sha256, files.at(engine.decoder).sha256}));
 }
 
 void Engines::load_plugin(std::filesystem::path library) const {
@@ -158,11 +167,7 @@ Part Engines::part(const Bundle& bundle, const Engine& engine, const std::string
       Log::made<Unfit>([&] { return runtime->deserializeCudaEngine(plan.data(), plan.size()); },
                        library().title() + " on " + gpu.name + " cannot load " +
                            (bundle.path() / file).string() + ", built with " + engine.tensorrt),
-      {},
-      nullptr};
-  made.cache = std::make_unique<RuntimeCache>(
-      *made.engine, runtime_cache_file(bundle.manifest().files.at(file).sha256, gpu.name,
-                                       gpu.capability, library().version));
+      {}};
   for (int i = 0; i < made.engine->getNbIOTensors(); ++i) {
     made.tensors.push_back(spec_of(*made.engine, made.engine->getIOTensorName(i)));
   }

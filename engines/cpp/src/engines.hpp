@@ -16,11 +16,10 @@
 
 namespace mrcfa {
 
-/// One engine, its tensors, and what makes its contexts.
+/// One plan and its tensors.
 struct Part {
   std::unique_ptr<nvinfer1::ICudaEngine> engine;
   std::vector<TensorSpec> tensors;
-  std::unique_ptr<RuntimeCache> cache;
 };
 
 /// The GPU of that index; Unfit if CUDA cannot be used, and NoGpu if that is because there is none.
@@ -38,12 +37,14 @@ struct Engines {
   bool graphs;          ///< Whether to launch CUDA graphs.
   Size network;
   Size frame;
+  std::size_t streams;  ///< The first axis of every tensor.
   TensorSpec image;
   TensorSpec answer;  ///< `mask` or `logits`.
   std::string name;
   std::unique_ptr<nvinfer1::IRuntime> runtime;
   Part encoder;
   Part decoder;
+  std::unique_ptr<RuntimeCache> cache;  ///< Makes the contexts of both.
 
  private:
   void load_plugin(std::filesystem::path library) const;

@@ -17,6 +17,7 @@ struct Gpu {
 struct Library {
   std::string flavour;  ///< `tensorrt` or `rtx`.
   std::string version;  ///< Major, minor and patch.
+  int build;            ///< Behind these; what was compiled at run time is of one build.
 
   [[nodiscard]] std::string product() const;
   /// `tensorrt 10.3.0`, as Python names the module.

@@ -208,6 +208,21 @@ std::string method_of(const Json& config) {
   return method.get<std::string>();
 }
 
+/// They are the first axis of every tensor.
+void check_streams(const Manifest& manifest) {
+  for (const Variant& variant : manifest.variants) {
+    for (const auto* specs : {&variant.encoder.inputs, &variant.encoder.outputs,
+                              &variant.decoder.inputs, &variant.decoder.outputs}) {
+      for (const TensorSpec& spec : *specs) {
+        if (spec.shape.empty() || spec.shape[0] != manifest.streams) {
+          throw Damage("the first axis of " + spec.name + " is not " +
+                       std::to_string(manifest.streams) + ", the streams");
+        }
+      }
+    }
+  }
+}
+
 Manifest manifest(const Json& content) {
   const Json& config = object(content, "config");
   Manifest made{text(config, "dataset"),
@@ -251,6 +266,7 @@ Manifest manifest(const Json& content) {
   for (const Json& value : array(content, "engines")) {
     made.engines.push_back(engine(value));
   }
+  check_streams(made);
   for (const Engine& each : made.engines) {
     if (!variants.contains(each.variant)) {
       throw Damage("an engine is of the variant " + in_quotes(each.variant) +

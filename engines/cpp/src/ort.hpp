@@ -48,6 +48,9 @@ class Api {
 
   const OrtApi* operator->() const { return api_; }
 
+  /// Of the library, whose functions may be fewer than those of the headers.
+  [[nodiscard]] int minor() const { return minor_; }
+
   void check_version(int oldest, const char* purpose) const {
     if (minor_ < oldest) {
       throw Unfit("ONNX Runtime " + version_ + " is too old" + purpose + "; install 1." +

@@ -1,6 +1,7 @@
-// What runs a bundle's two graphs for one video. `Stream` is written once, against `Runner`.
+// What runs a bundle's two graphs. `Stream` and `Streams` are written once, against `Runner`.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -8,12 +9,16 @@
 
 namespace mrcfa {
 
-/// A frame of the bundle's size, and where its mask goes.
-struct Frame {
-  const std::uint8_t* rgb;
-  std::uint8_t* mask;
-  Memory rgb_in;
-  Memory mask_in;
+/// A frame of the bundle's size for each of its streams; null for a stream that has none.
+struct Frames {
+  const std::uint8_t* const* rows;
+  Memory in;
+};
+
+/// Where the mask of each stream goes; null for a stream without a frame.
+struct Masks {
+  std::uint8_t* const* rows;
+  Memory in;
 };
 
 class Runner {
@@ -26,8 +31,14 @@ class Runner {
   /// What runs and where, such as `onnxruntime (CPU, fp32)`.
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual bool on_gpu() const = 0;
-  virtual void step(const Frame& frame) = 0;
-  virtual void reset() = 0;
+  /// A stream without a frame keeps its state.
+  virtual void step(const Frames& frames, const Masks& masks) = 0;
+  /// Begin a step, of which two may be under way.
+  virtual void submit(const Frames& frames) = 0;
+  /// End the oldest step that was begun.
+  virtual void result(const Masks& masks) = 0;
+  /// The next frame of that stream is the first of a video; what is under way is dropped.
+  virtual void reset(std::size_t stream) = 0;
   [[nodiscard]] virtual std::unique_ptr<Runner> sibling() const = 0;
 };
 

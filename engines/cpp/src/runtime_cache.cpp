@@ -1,6 +1,5 @@
 #include "runtime_cache.hpp"
 
-#include <cctype>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -22,24 +21,18 @@ constexpr const char* kFailure = "TensorRT cannot prepare the engine";
 
 }  // namespace
 
-fs::path runtime_cache_file(const std::string& sha256, const std::string& gpu, int capability,
-                            const std::string& version) {
+fs::path runtime_cache_file(const Library& library, const Gpu& gpu,
+                            const std::vector<std::string>& plans) {
   const fs::path folder = cache_folder();
   if (folder.empty()) {
     return {};
   }
-  std::string slug;
-  for (const char letter : gpu) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (std::isalnum(byte) != 0) {
-      slug += static_cast<char>(std::tolower(byte));
-    } else if (!slug.empty() && slug.back() != '-') {
-      slug += '-';
-    }
+  std::string facts = library.version + "." + std::to_string(library.build) + "\n" + gpu.name +
+                      "\n" + std::to_string(gpu.capability);
+  for (const std::string& plan : plans) {
+    facts += "\n" + plan;
   }
-  return folder / "tensorrt-rtx" /
-         (sha256.substr(0, 16) + "-" + slug + "-sm" + std::to_string(capability) + "-" + version +
-          ".cache");
+  return folder / "tensorrt-rtx" / (sha256(facts).substr(0, 16) + ".cache");
 }
 
 #ifdef TRT_MAJOR_RTX
@@ -107,9 +100,9 @@ void RuntimeCache::Kernels::write() {
   }
 }
 
-RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& engine, fs::path file)
-    : engine_(engine), kernels_(std::make_unique<Kernels>()) {
-  const auto settings = Log::made<Error>([&] { return engine_.createRuntimeConfig(); }, kFailure);
+RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& plan, fs::path file)
+    : kernels_(std::make_unique<Kernels>()) {
+  const auto settings = Log::made<Error>([&] { return plan.createRuntimeConfig(); }, kFailure);
   if (file.empty()) {
     notice("there is no cache folder (HOME is not set); name one with XDG_CACHE_HOME");
   }
@@ -118,28 +111,34 @@ RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& engine, fs::path file)
   kernels_->read();
 }
 
-std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context() {
+std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context(
+    nvinfer1::ICudaEngine& plan) {
   const std::lock_guard<std::mutex> alone(kernels_->busy);
-  const auto settings = Log::made<Error>([&] { return engine_.createRuntimeConfig(); }, kFailure);
+  const auto settings = Log::made<Error>([&] { return plan.createRuntimeConfig(); }, kFailure);
   if (!settings->setRuntimeCache(*kernels_->cache)) {
     notice("TensorRT-RTX takes no runtime cache, so it compiles anew at every start");
   }
   settings->setExecutionContextAllocationStrategy(kUserManaged);
-  auto made =
-      Log::made<Error>([&] { return engine_.createExecutionContext(settings.get()); }, kFailure);
+  return Log::made<Error>([&] { return plan.createExecutionContext(settings.get()); }, kFailure);
+}
+
+void RuntimeCache::save() {
+  const std::lock_guard<std::mutex> alone(kernels_->busy);
   kernels_->write();
-  return made;
 }
 
 #else
 
 struct RuntimeCache::Kernels {};
 
-RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& engine, fs::path /*file*/) : engine_(engine) {}
+RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& /*plan*/, fs::path /*file*/) {}
 
-std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context() {
-  return Log::made<Error>([&] { return engine_.createExecutionContext(kUserManaged); }, kFailure);
+std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context(
+    nvinfer1::ICudaEngine& plan) {
+  return Log::made<Error>([&] { return plan.createExecutionContext(kUserManaged); }, kFailure);
 }
+
+void RuntimeCache::save() {}
 
 #endif
 

@@ -6,33 +6,39 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "fitting.hpp"
 
 namespace mrcfa {
 
-/// Makes the contexts of one engine. TensorRT-RTX compiles its kernels for the GPU whenever one is
-/// made, for seconds, unless it is given those of another time: they are kept in `file`, or only in
-/// memory if that is empty. A file that cannot be used or written is told and costs nothing else.
-/// Classic TensorRT has compiled everything at build time and leaves the file alone.
+/// Makes the contexts of an engine's two plans. TensorRT-RTX compiles their kernels for the GPU
+/// whenever one is made, for seconds, unless it is given those of another time: they are kept in
+/// `file`, or only in memory if that is empty. A file that cannot be used or written is told and
+/// costs nothing else. Classic TensorRT has compiled everything at build time and leaves the file
+/// alone.
 class RuntimeCache {
  public:
-  RuntimeCache(nvinfer1::ICudaEngine& engine, std::filesystem::path file);
+  /// `plan` is either of the two.
+  RuntimeCache(nvinfer1::ICudaEngine& plan, std::filesystem::path file);
   RuntimeCache(const RuntimeCache&) = delete;
   RuntimeCache& operator=(const RuntimeCache&) = delete;
   ~RuntimeCache();
 
   /// Without scratch memory, which its user brings. Threads that ask at once wait for each other,
   /// for the first one compiles what the others take.
-  std::unique_ptr<nvinfer1::IExecutionContext> new_context();
+  std::unique_ptr<nvinfer1::IExecutionContext> new_context(nvinfer1::ICudaEngine& plan);
+  /// Write what was compiled since it was read or saved, if anything was.
+  void save();
 
  private:
   struct Kernels;
-  nvinfer1::ICudaEngine& engine_;
   std::unique_ptr<Kernels> kernels_;
 };
 
-/// Where the kernels of a plan with that hash lie on such a GPU: beside Python's, under names of
-/// their own. Empty if the user has no folder for caches.
-std::filesystem::path runtime_cache_file(const std::string& sha256, const std::string& gpu,
-                                         int capability, const std::string& version);
+/// Where the kernels of an engine whose plans have these hashes lie on such a GPU, for C++ and for
+/// Python (mrcfa/backends/runtime_cache.py). Empty if the user has no folder for caches.
+std::filesystem::path runtime_cache_file(const Library& library, const Gpu& gpu,
+                                         const std::vector<std::string>& plans);
 
 }  // namespace mrcfa

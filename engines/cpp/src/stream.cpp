@@ -1,127 +1,35 @@
-#include <algorithm>
-#include <array>
 #include <utility>
+#include <vector>
 
-#include "driver.hpp"
 #include "mrcfa.hpp"
-#include "notice.hpp"
-#include "runner.hpp"
-#include "sentence.hpp"
+#include "opened.hpp"
 
 namespace mrcfa {
 namespace {
 
-using Open = std::unique_ptr<Runner>(const Bundle&, const Options&, const std::string& which);
+constexpr int kMostInFlight = 2;
 
-struct Backend {
-  const char* name;
-  Open* open;  ///< Null if this build has it not.
-  const char* remedy;
-};
-
-/// In the order of `auto`'s preference.
-constexpr std::array<Backend, 2> kBackends = {{
-#ifdef MRCFA_TENSORRT
-    {"tensorrt", open_tensorrt, ""},
-#else
-    {"tensorrt", nullptr, "TensorRT; configure it with -DMRCFA_TENSORRT=tensorrt"},
-#endif
-#ifdef MRCFA_ONNXRUNTIME
-    {"onnxruntime", open_onnxruntime, ""},
-#else
-    {"onnxruntime", nullptr, "ONNX Runtime; configure it with -DMRCFA_ONNXRUNTIME=ON"},
-#endif
-}};
-
-std::unique_ptr<Runner> opened(const Backend& backend, const Bundle& bundle, const Options& options,
-                               const std::string& which) {
-  if (backend.open == nullptr) {
-    const std::string sentence = std::string("this build of mrcfa has no ") + backend.remedy;
-    if (count_gpus() == 0) {
-      throw NoGpu(sentence);
-    }
-    throw Unfit(sentence);
-  }
-  return backend.open(bundle, options, which);
+std::string flying(int frames) {
+  return frames == 1 ? "one frame is in flight" : std::to_string(frames) + " frames are in flight";
 }
 
-/// The first backend whose libraries and hardware are there. That a GPU is there and stays idle, or
-/// does not run TensorRT, is not passed over in silence.
-std::unique_ptr<Runner> best(const Bundle& bundle, const Options& options) {
-  const std::string path = bundle.path().string();
-  const bool engines = !bundle.manifest().engines.empty();
-  std::vector<std::string> reasons;
-  bool skipped = false;
-  for (const Backend& backend : kBackends) {
-    if (backend.name == std::string("tensorrt") && !engines) {
-      continue;
-    }
-    try {
-      std::unique_ptr<Runner> runner = opened(backend, bundle, options, "");
-      if (!engines && !runner->on_gpu() && count_gpus() > 0) {
-        reasons = {path + " has no engine yet; build one with: mrcfa build " + path};
-        skipped = true;
-      }
-      if (skipped && options.strict) {
-        throw Error("only " + runner->name() + " can run " + path +
-                    " here: " + listed(reasons, "; "));
-      }
-      if (skipped) {
-        notice(runner->name() + " runs instead of TensorRT: " + listed(reasons, "; "));
-      }
-      return runner;
-    } catch (const Unfit& error) {
-      reasons.emplace_back(error.what());
-      skipped = skipped || dynamic_cast<const NoGpu*>(&error) == nullptr;
-    }
-  }
-  throw Error("no backend can run " + path + " here: " + listed(reasons, "; "));
-}
-
-/// The backend that the options name, as `kind` or `kind:which`.
-std::unique_ptr<Runner> wanted(const Bundle& bundle, const Options& options) {
-  if (options.backend == "auto") {
-    return best(bundle, options);
-  }
-  const std::size_t colon = std::min(options.backend.find(':'), options.backend.size());
-  const std::string kind = options.backend.substr(0, colon);
-  std::vector<std::string> known = {"auto"};
-  for (const Backend& backend : kBackends) {
-    if (kind == backend.name) {
-      const bool chosen = colon < options.backend.size();
-      return opened(backend, bundle, options, chosen ? options.backend.substr(colon + 1) : "");
-    }
-    known.emplace_back(backend.name);
-  }
-  throw Error("unknown backend " + in_quotes(options.backend) + "; choose one of " + listed(known));
-}
-
-std::string shown(Size size) {
-  return std::to_string(size.height) + "x" + std::to_string(size.width);
-}
-
-Info info_of(const Manifest& manifest, std::string backend) {
-  return {std::move(backend),    manifest.dataset,         manifest.backbone,
-          manifest.frame.height, manifest.frame.width,     manifest.classes,
-          manifest.palette,      !manifest.random_weights, manifest.method};
+/// In a bundle for several streams this one is the first, and the others have no frames.
+template <class Pixel>
+std::vector<Pixel*> alone(Pixel* first, const Info& info) {
+  std::vector<Pixel*> rows(static_cast<std::size_t>(info.streams));
+  rows[0] = first;
+  return rows;
 }
 
 }  // namespace
 
-struct Stream::Parts {
-  std::filesystem::path bundle;
-  bool masks;  ///< Whether the graphs answer with masks, not logits.
-  Info info;
-  std::unique_ptr<Runner> runner;
+struct Stream::Parts : Opened {
+  using Opened::Opened;
+  int in_flight = 0;
 };
 
-Stream::Stream(const std::filesystem::path& bundle, const Options& options) {
-  const Bundle source = Bundle::open(bundle);
-  std::unique_ptr<Runner> runner = wanted(source, options);
-  Info info = info_of(source.manifest(), runner->name());
-  const bool masks = source.manifest().output == "mask";
-  parts_ = std::make_unique<Parts>(Parts{source.path(), masks, std::move(info), std::move(runner)});
-}
+Stream::Stream(const std::filesystem::path& bundle, const Options& options)
+    : parts_(std::make_unique<Parts>(Bundle::open(bundle), options)) {}
 
 Stream::Stream(std::unique_ptr<Parts> parts) noexcept : parts_(std::move(parts)) {}
 Stream::Stream(Stream&& other) noexcept = default;
@@ -130,34 +38,50 @@ Stream::~Stream() = default;
 
 void Stream::segment(const std::uint8_t* rgb, int height, int width, std::uint8_t* mask,
                      Memory rgb_in, Memory mask_in) {
-  const Info& info = parts_->info;
-  if (height != info.height || width != info.width) {
-    const std::string given = shown({height, width});
-    throw Error("the frame is " + given + ", but " + parts_->bundle.string() + " takes " +
-                shown({info.height, info.width}) +
-                "; resizing is part of the graphs: mrcfa export --frame " + given);
-  }
+  parts_->check(height, width);
   if (rgb == nullptr || mask == nullptr) {
     throw Error("a frame and its mask need memory, but a pointer is null");
   }
-  if (mask_in == Memory::device && !parts_->masks) {
-    throw Error(parts_->bundle.string() +
-                " answers with logits, so it has no masks to leave on the GPU; "
-                "export it with --output mask");
+  parts_->check(mask_in);
+  if (parts_->in_flight > 0) {
+    throw Error(flying(parts_->in_flight) + "; take every mask with result() before segment()");
   }
-  parts_->runner->step({rgb, mask, rgb_in, mask_in});
+  const auto frames = alone(rgb, parts_->info);
+  const auto masks = alone(mask, parts_->info);
+  parts_->runner->step({frames.data(), rgb_in}, {masks.data(), mask_in});
+}
+
+void Stream::submit(const std::uint8_t* rgb, int height, int width, Memory rgb_in) {
+  parts_->check(height, width);
+  if (rgb == nullptr) {
+    throw Error("a frame needs memory, but its pointer is null");
+  }
+  if (parts_->in_flight == kMostInFlight) {
+    throw Error(flying(parts_->in_flight) + "; take a mask with result() before a third");
+  }
+  parts_->runner->submit({alone(rgb, parts_->info).data(), rgb_in});
+  ++parts_->in_flight;
+}
+
+void Stream::result(std::uint8_t* mask, Memory mask_in) {
+  if (mask == nullptr) {
+    throw Error("a mask needs memory, but its pointer is null");
+  }
+  parts_->check(mask_in);
+  if (parts_->in_flight == 0) {
+    throw Error("no frame is in flight; submit() comes before result()");
+  }
+  parts_->runner->result({alone(mask, parts_->info).data(), mask_in});
+  --parts_->in_flight;
 }
 
 void Stream::reset() {
-  parts_->runner->reset();
+  parts_->runner->reset(0);
+  parts_->in_flight = 0;
 }
 
 Stream Stream::sibling() const {
-  std::unique_ptr<Runner> runner = parts_->runner->sibling();
-  Info info = parts_->info;
-  info.backend = runner->name();
-  return Stream(std::make_unique<Parts>(
-      Parts{parts_->bundle, parts_->masks, std::move(info), std::move(runner)}));
+  return Stream(std::make_unique<Parts>(*parts_, parts_->runner->sibling()));
 }
 
 const Info& Stream::info() const noexcept {

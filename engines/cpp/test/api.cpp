@@ -1,9 +1,9 @@
 // What mrcfa-segment cannot show of the C++ API: siblings in threads, moves,
 // memory on a GPU, refusals. Ends with 0 if all is well; a GPU takes part where
 // it is compiled with one (MRCFA_TENSORRT).
-#include <iostream>
-#include <mrcfa.hpp>
 #include <thread>
+
+#include "expect.hpp"
 
 #ifdef MRCFA_TENSORRT
 #include <cuda_runtime_api.h>
@@ -11,45 +11,18 @@
 
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
-
-int failures = 0;
-
-void expect(bool truth, const char* what) {
-  if (!truth) {
-    std::cerr << "not so: " << what << "\n";
-    ++failures;
-  }
-}
-
-template <class Work>
-void expect_error(Work work, const std::string& part) {
-  try {
-    work();
-    expect(false, part.c_str());
-  } catch (const mrcfa::Error& error) {
-    expect(std::string(error.what()).find(part) != std::string::npos, error.what());
-  }
-}
-
-/// Eight frames of stripes that move by `speed`.
 std::vector<Bytes> video(const mrcfa::Info& info, int speed) {
   std::vector<Bytes> frames;
   for (int t = 0; t < 8; ++t) {
-    Bytes& frame = frames.emplace_back(3 * info.height * info.width);
-    for (std::size_t i = 0; i < frame.size(); ++i) {
-      frame[i] = static_cast<std::uint8_t>(i * 5 + static_cast<std::size_t>(speed * t));
-    }
+    frames.push_back(frame_of(info, t, speed));
   }
   return frames;
 }
 
 std::vector<Bytes> masks(mrcfa::Stream& stream, const std::vector<Bytes>& frames) {
-  const mrcfa::Info& info = stream.info();
   std::vector<Bytes> made;
   for (const Bytes& frame : frames) {
-    Bytes& mask = made.emplace_back(info.height * info.width);
-    stream.segment(frame.data(), info.height, info.width, mask.data());
+    made.push_back(segmented(stream, frame));
   }
   return made;
 }
@@ -84,13 +57,33 @@ int main(int, char** argv) {
   }
   expect(halves == of_slow, "a moved stream goes on where it was");
 
-  Bytes mask(info.height * info.width);
+  Bytes mask(area(info));
   const auto wrong_size = [&] {
     moved.segment(slow[0].data(), info.height + 1, info.width, mask.data());
   };
   expect_error(wrong_size, "mrcfa export --frame " + std::to_string(info.height + 1) + "x" +
                                std::to_string(info.width));
   expect_error([&] { moved.segment(nullptr, info.height, info.width, mask.data()); }, "null");
+
+  moved.reset();
+  expect_error([&] { moved.result(mask.data()); },
+               "no frame is in flight; submit() comes before result()");
+  moved.submit(slow[0].data(), info.height, info.width);
+  expect_error([&] { masks(moved, slow); },
+               "one frame is in flight; take every mask with result() before segment()");
+  moved.submit(slow[1].data(), info.height, info.width);
+  expect_error([&] { moved.submit(slow[2].data(), info.height, info.width); },
+               "2 frames are in flight; take a mask with result() before a third");
+  for (std::size_t t = 2; t < slow.size() + 2; ++t) {
+    moved.result(mask.data());
+    expect(mask == of_slow[t - 2], "a mask in flight is the same");
+    if (t < slow.size()) {
+      moved.submit(slow[t].data(), info.height, info.width);
+    }
+  }
+  moved.submit(fast[7].data(), info.height, info.width);
+  moved.reset();
+  expect(masks(moved, fast) == of_fast, "a reset drops what is in flight");
 
 #ifdef MRCFA_TENSORRT
   cudaStream_t queue = nullptr;

@@ -2,50 +2,15 @@
 // fake GPU: `gpu BUNDLE SCENARIO` ends with 0 if all is well.
 #include <NvInferRuntime.h>
 
+#include <deque>
 #include <functional>
-#include <iostream>
 #include <map>
-#include <mrcfa.hpp>
 #include <optional>
 #include <thread>
 
+#include "expect.hpp"
+
 namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-int failures = 0;
-
-void expect(bool truth, const std::string& what) {
-  if (!truth) {
-    std::cerr << "not so: " << what << "\n";
-    ++failures;
-  }
-}
-
-template <class Work>
-void expect_error(Work work, const std::string& part) {
-  try {
-    work();
-    expect(false, part);
-  } catch (const mrcfa::Error& error) {
-    expect(std::string(error.what()).find(part) != std::string::npos, error.what());
-  }
-}
-
-Bytes frame_of(const mrcfa::Info& info, int number) {
-  Bytes frame(3 * static_cast<std::size_t>(info.height * info.width));
-  for (std::size_t i = 0; i < frame.size(); ++i) {
-    frame[i] = static_cast<std::uint8_t>(i * 5 + static_cast<std::size_t>(40 * number));
-  }
-  return frame;
-}
-
-Bytes segmented(mrcfa::Stream& stream, const Bytes& frame) {
-  const mrcfa::Info& info = stream.info();
-  Bytes mask(static_cast<std::size_t>(info.height * info.width));
-  stream.segment(frame.data(), info.height, info.width, mask.data());
-  return mask;
-}
 
 void use(const char* bundle, const mrcfa::Options& options, CUcontext expected) {
   const auto same = [&](const char* after) {
@@ -160,6 +125,89 @@ void scratch_and_ranges(const char* bundle) {
   expect(nvinfer1::IExecutionContext::nvtx_ranges == 0, "profilers are not told of layers");
 }
 
+bool starts_video(int t) {
+  return t == 0 || t == 7 || t == 64 || t == 65 || t == 150;
+}
+
+/// The same frames with two in flight, but for some in between; whatever the caller lends is
+/// spoilt as early as he may.
+void compare_in_flight(mrcfa::Stream& stream, const std::vector<Bytes>& expected,
+                       mrcfa::Memory in = mrcfa::Memory::host, cudaStream_t queue = nullptr) {
+  const mrcfa::Info& info = stream.info();
+  std::deque<std::pair<std::size_t, Bytes>> flying;
+  const auto take = [&] {
+    Bytes mask(area(info), 0xEE);
+    stream.result(mask.data(), in);
+    if (queue != nullptr) {
+      cudaStreamSynchronize(queue);
+    }
+    expect(mask == expected[flying.front().first],
+           "mask " + std::to_string(flying.front().first) + " in flight is the plain one");
+    flying.pop_front();
+  };
+  for (std::size_t t = 0; t < expected.size(); ++t) {
+    Bytes frame = frame_of(info, static_cast<int>(t));
+    if (starts_video(static_cast<int>(t))) {
+      stream.reset();
+      flying.clear();  // with their frames
+    }
+    if (t < 4 || t % 50 == 30) {
+      while (!flying.empty()) {
+        take();
+      }
+      expect(segmented(stream, frame) == expected[t], "a plain frame in between is the same");
+      continue;
+    }
+    stream.submit(frame.data(), info.height, info.width, in);
+    if (in == mrcfa::Memory::host) {
+      std::fill(frame.begin(), frame.end(), 0xEE);
+    }
+    flying.emplace_back(t, std::move(frame));
+    if (flying.size() == 2) {
+      take();
+    }
+  }
+}
+
+/// In the orders in which a GPU might do it; ends with frames in flight.
+void in_flight(const char* bundle) {
+  mrcfa::Options options;
+  options.precision = "fp32";
+  mrcfa::Stream plain(bundle, options);
+  std::vector<Bytes> expected;
+  for (int t = 0; t < 200; ++t) {
+    if (starts_video(t)) {
+      plain.reset();
+    }
+    expected.push_back(segmented(plain, frame_of(plain.info(), t)));
+  }
+  fake::order = fake::Order::random;
+  mrcfa::Stream long_one = plain.sibling();
+  compare_in_flight(long_one, expected);
+  expected.resize(40);
+  for (const fake::Order order : {fake::Order::late, fake::Order::early}) {
+    fake::order = order;
+    mrcfa::Stream stream = plain.sibling();
+    compare_in_flight(stream, expected);
+  }
+  fake::order = fake::Order::random;
+  mrcfa::Stream device = plain.sibling();
+  compare_in_flight(device, expected, mrcfa::Memory::device);
+  options.cuda_graphs = false;
+  mrcfa::Stream launched(bundle, options);
+  compare_in_flight(launched, expected);
+  cudaStream_t queue = nullptr;
+  cudaSetDevice(0);
+  cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking);
+  options.cuda_stream = queue;
+  {
+    mrcfa::Stream queued(bundle, options);
+    compare_in_flight(queued, expected, mrcfa::Memory::device, queue);
+  }
+  cudaStreamDestroy(queue);
+  expect(fake::pageable_copies == 0, "all copies are from and to pinned memory");
+}
+
 const std::map<std::string, std::function<void(const char*)>> kScenarios = {
     {"second-gpu", second_gpu},
     {"callers-context", callers_context},
@@ -168,6 +216,7 @@ const std::map<std::string, std::function<void(const char*)>> kScenarios = {
     {"gpu-lost", gpu_lost},
     {"pinned", pinned},
     {"scratch-and-ranges", scratch_and_ranges},
+    {"in-flight", in_flight},
 };
 
 }  // namespace

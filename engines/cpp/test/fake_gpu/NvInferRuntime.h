@@ -6,16 +6,18 @@
 
 #include <onnxruntime_cxx_api.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "cuda_runtime_api.h"
 #include "fake_rtx.h"
+#include "sha256.hpp"
 
 #ifdef FAKE_RTX
 #define TRT_MAJOR_RTX 1
@@ -29,6 +31,9 @@ inline int getInferLibMinorVersion() {
 }
 inline int getInferLibPatchVersion() {
   return 0;
+}
+inline int getInferLibBuildVersion() {
+  return 26;
 }
 
 namespace nvinfer1 {
@@ -120,26 +125,42 @@ class IExecutionContext : InContext {
 #endif
     ran_ = true;
     nvtx_ranges += verbosity_ == ProfilingVerbosity::kNONE ? 0 : 1;
-    stream->queued.push_back([this, addresses = addresses_, scratch = scratch_] {
-      std::memset(scratch, 0xA5, static_cast<std::size_t>(scratch_bytes_));
-      run(addresses);
-    });
+    // An engine takes its time: what it reads, writes and works in is its own from begin to end.
+    const auto addresses = addresses_;
+    auto* scratch = static_cast<std::uint8_t*>(scratch_);
+    fake::queue(stream, {[=] { begin(addresses, scratch); }});
+    fake::queue(stream, {[=] { end(addresses, scratch); }});
     return true;
   }
 
  private:
-  void run(const std::map<std::string, void*>& addresses) {
+  static std::size_t bytes_of(const Tensor& tensor) {
+    std::size_t bytes = tensor.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8     ? 1
+                        : tensor.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 ? 2
+                                                                               : 4;
+    for (const std::int64_t length : tensor.shape) {
+      bytes *= static_cast<std::size_t>(length);
+    }
+    return bytes;
+  }
+
+  void begin(const std::map<std::string, void*>& addresses, std::uint8_t* scratch) const {
+    std::memset(scratch, mark_, static_cast<std::size_t>(scratch_bytes_));
+    for (std::size_t i = inputs_; i < tensors_.size(); ++i) {
+      std::memset(addresses.at(tensors_[i].name), 0xFF, bytes_of(tensors_[i]));
+    }
+  }
+
+  /// If the scratch memory was used by another meanwhile, the answer is as bad as it was.
+  void end(const std::map<std::string, void*>& addresses, const std::uint8_t* scratch) const {
+    if (std::count(scratch, scratch + scratch_bytes_, mark_) != scratch_bytes_) {
+      return;
+    }
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
     std::vector<Ort::Value> values;
     std::vector<const char*> names;
     for (const Tensor& tensor : tensors_) {
-      std::size_t bytes = tensor.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8     ? 1
-                          : tensor.type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16 ? 2
-                                                                                 : 4;
-      for (const std::int64_t length : tensor.shape) {
-        bytes *= static_cast<std::size_t>(length);
-      }
-      values.push_back(Ort::Value::CreateTensor(memory, addresses.at(tensor.name), bytes,
+      values.push_back(Ort::Value::CreateTensor(memory, addresses.at(tensor.name), bytes_of(tensor),
                                                 tensor.shape.data(), tensor.shape.size(),
                                                 tensor.type));
       names.push_back(tensor.name.c_str());
@@ -152,6 +173,8 @@ class IExecutionContext : InContext {
   const std::vector<Tensor>& tensors_;
   std::size_t inputs_;
   std::int64_t scratch_bytes_;
+  static inline std::atomic<std::uint8_t> marks = 0;
+  const std::uint8_t mark_ = ++marks;
   void* scratch_ = nullptr;
   void* owned_ = nullptr;
   std::map<std::string, void*> addresses_;
@@ -164,7 +187,7 @@ class ICudaEngine : InContext {
   ICudaEngine(const Ort::Env& env, const void* plan, std::size_t size)
       : InContext("an engine"),
         session_(env, plan, size, options()),
-        plan_(std::hash<std::string_view>()({static_cast<const char*>(plan), size})) {
+        plan_(mrcfa::sha256({static_cast<const char*>(plan), size})) {
     Ort::AllocatorWithDefaultOptions allocator;
     for (std::size_t i = 0; i < session_.GetInputCount(); ++i) {
       add(session_.GetInputNameAllocated(i, allocator).get(), session_.GetInputTypeInfo(i));
@@ -221,7 +244,7 @@ class ICudaEngine : InContext {
 
  private:
   /// Unless it is among what was compiled before.
-  void compile(std::set<std::size_t>* before) const {
+  void compile(std::set<std::string>* before) const {
     const char* told = std::getenv("FAKE_RTX_COMPILED");
     if (before == nullptr || before->insert(plan_).second) {
       if (told != nullptr) {
@@ -251,7 +274,7 @@ class ICudaEngine : InContext {
   }
 
   Ort::Session session_;
-  std::size_t plan_;
+  std::string plan_;
   std::vector<Tensor> tensors_;
   std::size_t inputs_ = 0;
 };

@@ -1,7 +1,6 @@
-// A GPU made of the CPU, for tests: "device" memory is the heap, work waits in its stream until
-// somebody waits for it, and a graph replays what was captured with the addresses of that time. So
-// state that does not swap, a graph of the other parity, a mask read too early and a pinned buffer
-// written too early all change the numbers.
+// A GPU made of the CPU, for tests: "device" memory is the heap, which holds NaNs at first, work
+// waits in its stream, and a graph replays what was captured with the addresses of that time. So
+// state that does not swap and a graph of the other parity change the numbers.
 //
 // FAKE_GPU_ABSENT, FAKE_GPU_COUNT, FAKE_GPU_OLD_DRIVER, FAKE_GPU_LOST_AFTER (frames from the host)
 // and FAKE_GPU_NO_GRAPHS (begin, end, instantiate, capturable) make it a worse one.
@@ -10,11 +9,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <map>
 #include <utility>
 
 #include "cuda.h"
+#include "fake_streams.h"
 
 #define CUDART_VERSION 13000
 
@@ -33,29 +34,6 @@ constexpr unsigned cudaStreamNonBlocking = 1;
 constexpr unsigned cudaEventDisableTiming = 2;
 constexpr unsigned cudaHostAllocDefault = 0;
 constexpr unsigned long long cudaEnableDefault = 0;
-
-struct FakeHandle {
-  CUcontext context = fake::context();
-};
-using FakeWork = std::vector<std::function<void()>>;
-struct FakeStream : FakeHandle {
-  bool capturing = false;
-  FakeWork queued;
-  FakeWork before;  ///< What was queued before the capture began, which goes on meanwhile.
-};
-using cudaStream_t = FakeStream*;
-struct FakeEvent : FakeHandle {
-  cudaStream_t stream = nullptr;  ///< That has still to reach it.
-};
-using cudaEvent_t = FakeEvent*;
-struct FakeGraph {
-  FakeWork work;
-};
-using cudaGraph_t = FakeGraph*;
-struct FakeGraphExec : FakeHandle {
-  FakeWork work;
-};
-using cudaGraphExec_t = FakeGraphExec*;
 
 struct cudaDeviceProp {
   char name[256];
@@ -80,7 +58,7 @@ inline cudaError_t status() {
 
 inline void* allocated(decltype(device_memory)& where, std::size_t bytes) {
   const std::lock_guard<std::recursive_mutex> lock(guard);
-  void* memory = std::malloc(bytes);
+  void* memory = std::memset(std::malloc(bytes), 0xFF, bytes);
   where[memory] = {context(), bytes};
   return memory;
 }
@@ -185,7 +163,7 @@ inline cudaError_t cudaFreeHost(void* memory) {
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes,
                                    cudaStream_t stream) {
-  stream->queued.push_back([=] { std::memset(memory, value, bytes); });
+  fake::queue(stream, {[=] { std::memset(memory, value, bytes); }});
   return fake::status();
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
@@ -197,28 +175,32 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
   }
   if (kind == cudaMemcpyHostToDevice && !fake::pinned(from)) {  // free to change after the call
     const auto* begin = static_cast<const char*>(from);
-    stream->queued.push_back([to, staged = std::vector<char>(begin, begin + bytes)] {
-      std::memcpy(to, staged.data(), staged.size());
-    });
+    fake::queue(stream, {[to, staged = std::vector<char>(begin, begin + bytes)] {
+                  std::memcpy(to, staged.data(), staged.size());
+                }});
   } else {
-    stream->queued.push_back([=] { std::memcpy(to, from, bytes); });
+    fake::queue(stream, {[=] { std::memcpy(to, from, bytes); }});
   }
   return fake::status();
 }
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = fake::lost() ? nullptr : new FakeStream;
+  const std::lock_guard<std::recursive_mutex> lock(fake::guard);
+  *stream = fake::lost() ? nullptr : *fake::streams.insert(new FakeStream).first;
   return fake::status();
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard<std::recursive_mutex> lock(fake::guard);
+  if (!stream->queued.empty() && !fake::lost() && std::uncaught_exceptions() == 0) {
+    fake::fail("a stream is destroyed while its work is under way");
+  }
+  fake::streams.erase(stream);
   return fake::destroyed(stream, "a stream");
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (fake::lost()) {
     return fake::status();
   }
-  for (const auto& work : std::exchange(stream->queued, {})) {
-    work();
-  }
+  fake::work_until(stream, [=] { return stream->queued.empty(); });
   return cudaSuccess;
 }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -229,22 +211,37 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return fake::destroyed(event, "an event");
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  event->stream = stream;
-  stream->queued.push_back([event] { event->stream = nullptr; });
+  const std::lock_guard<std::recursive_mutex> lock(fake::guard);
+  const auto times = event->times;
+  const unsigned time = ++times->recorded;
+  times->stream = stream;
+  fake::queue(stream, {[times, time] { times->reached = time; }});
+  return fake::status();
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::lock_guard<std::recursive_mutex> lock(fake::guard);
+  fake::queue(stream, {[] {}, event->times, event->times->recorded});
   return fake::status();
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return event->stream == nullptr ? fake::status() : cudaStreamSynchronize(event->stream);
+  if (!fake::lost()) {
+    fake::work_until(event->times->stream, [times = event->times, time = event->times->recorded] {
+      return times->reached >= time;
+    });
+  }
+  return fake::status();
 }
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (fake::set("FAKE_GPU_NO_GRAPHS", "begin")) {
     return cudaErrorStreamCaptureInvalidated;
   }
+  const std::lock_guard<std::recursive_mutex> lock(fake::guard);
   stream->before = std::exchange(stream->queued, {});
   stream->capturing = true;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard<std::recursive_mutex> lock(fake::guard);
   FakeWork work = std::exchange(stream->queued, std::move(stream->before));
   stream->capturing = false;
   if (fake::set("FAKE_GPU_NO_GRAPHS", "end")) {
@@ -270,6 +267,8 @@ inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   return fake::destroyed(graph, "a graph");
 }
 inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  stream->queued.insert(stream->queued.end(), graph->work.begin(), graph->work.end());
+  for (const FakeStep& step : graph->work) {
+    fake::queue(stream, step);
+  }
   return fake::status();
 }

@@ -1,10 +1,9 @@
 // What TensorRT-RTX compiles for a GPU and keeps, in the words of its documentation; its headers
-// are in no public place.
+// are in no public place. A cache is serialised as tests/doubles/fake_gpu.py does it.
 #pragma once
 
 #include <cstddef>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -37,37 +36,34 @@ class IHostMemory {
   std::string content_;
 };
 
-/// The programs that were compiled, by the hashes of their plans.
+/// The programs that were compiled, by the SHA-256 of their plans.
 class IRuntimeCache : InContext {
  public:
   IRuntimeCache() : InContext("a runtime cache") {}
 
   IHostMemory* serialize() const {
-    std::ostringstream content;
-    content << kGpu;
-    for (const std::size_t plan : plans) {
-      content << " " << plan;
+    std::string content;
+    for (const std::string& plan : plans) {
+      content += (content.empty() ? "\"" : ", \"") + plan + "\"";
     }
-    return new IHostMemory(content.str() + " end");
+    return new IHostMemory(kOrigin + content + "]]");
   }
   bool deserialize(const void* blob, std::size_t size) {
-    std::istringstream content(std::string(static_cast<const char*>(blob), size));
-    std::set<std::size_t> found;
-    std::string word;
-    if (!(content >> word) || word != kGpu) {
+    const std::string content(static_cast<const char*>(blob), size);
+    if (content.rfind(kOrigin, 0) != 0) {
       return false;
     }
-    while (content >> word && word != "end") {
-      found.insert(std::stoull(word));
+    for (std::size_t at = kOrigin.size() + 1; at + kDigest < size; at += kDigest + 4) {
+      plans.insert(content.substr(at, kDigest));
     }
-    plans = word == "end" ? found : plans;
-    return word == "end";
+    return true;
   }
 
-  mutable std::set<std::size_t> plans;
+  mutable std::set<std::string> plans;
 
  private:
-  static constexpr const char* kGpu = "fake-rtx-sm75";
+  static constexpr std::size_t kDigest = 64;
+  static inline const std::string kOrigin = "[\"Fake RTX\", \"13000\", [";  ///< GPU, driver.
 };
 
 class IRuntimeConfig {

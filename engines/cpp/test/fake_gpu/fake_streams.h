@@ -1,0 +1,99 @@
+// CUDA's streams, events and graphs, for tests. Work waits in its stream until somebody waits for
+// it, and what then runs first is up to `fake::order`, within what streams and events allow: a
+// frame or a result that is read too early, a buffer that is written too early and a missing event
+// all change the numbers.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <set>
+
+#include "cuda.h"
+
+struct FakeHandle {
+  CUcontext context = fake::context();
+};
+
+struct FakeStream;
+/// How often an event was recorded, and how many of these were reached.
+struct FakeTimes {
+  unsigned recorded = 0, reached = 0;
+  FakeStream* stream = nullptr;  ///< Where it was recorded last.
+};
+struct FakeEvent : FakeHandle {
+  std::shared_ptr<FakeTimes> times = std::make_shared<FakeTimes>();
+};
+using cudaEvent_t = FakeEvent*;
+
+/// Something to do, once the event was reached for that time.
+struct FakeStep {
+  std::function<void()> work;
+  std::shared_ptr<FakeTimes> awaited = nullptr;
+  unsigned time = 0;
+  [[nodiscard]] bool ready() const { return awaited == nullptr || awaited->reached >= time; }
+};
+using FakeWork = std::deque<FakeStep>;
+struct FakeStream : FakeHandle {
+  bool capturing = false;
+  FakeWork queued;
+  FakeWork before;  ///< What was queued before the capture began, which goes on meanwhile.
+};
+using cudaStream_t = FakeStream*;
+struct FakeGraph {
+  FakeWork work;
+};
+using cudaGraph_t = FakeGraph*;
+struct FakeGraphExec : FakeHandle {
+  FakeWork work;
+};
+using cudaGraphExec_t = FakeGraphExec*;
+
+namespace fake {
+
+/// Late: only what is waited for, and what that waits for. Early: all else that can be done first.
+enum class Order { late, early, random };
+inline Order order = Order::late;
+inline std::minstd_rand choice(1);
+inline std::set<FakeStream*> streams;
+
+inline void queue(FakeStream* stream, FakeStep step) {
+  const std::lock_guard<std::recursive_mutex> lock(guard);
+  stream->queued.push_back(std::move(step));
+}
+
+/// The stream whose next step is done next where somebody waits for `target`.
+inline FakeStream* next(FakeStream* target) {
+  while (order == Order::late && !target->queued.front().ready()) {
+    target = target->queued.front().awaited->stream;
+  }
+  std::vector<FakeStream*> able;
+  for (FakeStream* stream : streams) {
+    if (!stream->capturing && !stream->queued.empty() && stream->queued.front().ready()) {
+      able.push_back(stream);
+    }
+  }
+  if (order == Order::random) {
+    return able.at(choice() % able.size());
+  }
+  for (FakeStream* stream : able) {
+    if (order == Order::early && stream != target) {
+      return stream;
+    }
+  }
+  return target;
+}
+
+template <class Done>
+void work_until(FakeStream* target, Done done) {
+  const std::lock_guard<std::recursive_mutex> lock(guard);
+  while (!done()) {
+    FakeStream* stream = next(target);
+    const FakeStep step = std::move(stream->queued.front());
+    stream->queued.pop_front();
+    step.work();
+  }
+}
+
+}  // namespace fake
