@@ -12,11 +12,21 @@ from benchmarks.contenders import Contender, Role, contenders, reference
 from benchmarks.environment import environment, gpu_clocks, gpu_state
 from benchmarks.footprint import footprint
 from benchmarks.layer_times import LayerTime, slowest_layers
-from benchmarks.parity import Comparison, Mask, drift, drift_checks, expected, marks, mask_of
+from benchmarks.parity import (
+    Comparison,
+    Mask,
+    drift,
+    drift_checks,
+    expected,
+    marks,
+    mask_of,
+    pipelined_check,
+)
 from benchmarks.result import PICTURED, BenchOptions, Outcome, Result, Row
-from benchmarks.speed import Speed, Stopwatch
+from benchmarks.speed import Speed, Stopwatch, two_in_flight
 from mrcfa.backends import Arrays, Unfit
 from mrcfa.bundle import Bundle
+from mrcfa.checks import Check
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import MissingExtra
 from mrcfa.machine import usable_cores
@@ -117,6 +127,7 @@ class Racer:
         self._block: Speed | None = None
         self._gpu: dict[str, dict[str, str]] = {}
         self._layers: tuple[LayerTime, ...] = ()
+        self._pipelined: list[Check] = []
         self._remark = ""
         try:
             self.backend = contender.open()
@@ -144,7 +155,11 @@ class Racer:
             return
         with self.stopping("in its block of frames"):
             self._gpu["before"] = gpu_state()
-            self._block = Stopwatch(self.backend).back_to_back(clip, frames)
+            if self.contender.pipelined:
+                self._pipelined = [pipelined_check(self.backend, clip, frames)]
+                self._block = two_in_flight(self.backend, clip, frames)
+            else:
+                self._block = Stopwatch(self.backend).back_to_back(clip, frames)
             self._gpu["after"] = gpu_state()
         if self.running and self.contender.engine is not None:
             try:
@@ -167,6 +182,7 @@ class Racer:
         if not self.raced:
             return row
         checks = list(self.comparison.checks) if self.judged else []
+        checks += self._pipelined
         if self._drift:
             output = self._bundle.manifest.output
             checks += drift_checks(self._drift, self.contender.limits, output)

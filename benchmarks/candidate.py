@@ -11,9 +11,10 @@ from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.files import sha256
 from mrcfa.model.config import Config
+from mrcfa.serving.address import is_address
 from mrcfa.stream import Stream
 from mrcfa.training.runs import checkpoint_of, is_run
-from mrcfa.video.segment import Segmenter
+from mrcfa.video.rounds import Segmenter
 
 
 class NamedSegmenter(Segmenter, Protocol):
@@ -40,6 +41,10 @@ class Candidate:
         """Changes with anything that its answers depend on."""
         if is_run(self.path):
             return sha256(checkpoint_of(self.path))
+        if is_address(self.path):
+            from mrcfa.backends.triton import served_by
+
+            return served_by(str(self.path)).bundle
         return Bundle.open(self.path).manifest.to_json()
 
     @contextmanager

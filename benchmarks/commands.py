@@ -60,8 +60,9 @@ def bench(
 
     from benchmarks.bench import bench as measure
     from benchmarks.result import BenchOptions
-    from benchmarks.table import WIDTH, boundary, notes, rich_table
+    from benchmarks.table import WIDTH, boundary, idle_gpu, notes, rich_table
     from mrcfa.files import check_writable, replaced
+    from mrcfa.notices import tell
 
     options = BenchOptions(
         backends=parse_names(backends),
@@ -81,6 +82,8 @@ def bench(
     for place, text in texts.items():  # first: whoever quits a pager keeps the files
         with replaced(place) as part:
             part.write_text(text(result), encoding="utf-8")
+    for sentence in idle_gpu(result):
+        tell(sentence)
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH

@@ -7,16 +7,19 @@ from enum import Enum
 from functools import partial
 
 from mrcfa.backends import BACKENDS, Backend, Options, Unfit, open_backend
+from mrcfa.backends.records import full_name, parts_of
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import extras_named
 from mrcfa.machine import gpus
 from mrcfa.manifest import Device, Engine, Limits
+from mrcfa.serving.address import EXAMPLE, is_address
 
 CLIP = "eager-clip"
 REFERENCE = "eager"
 NO_GRAPHS = "(no CUDA graphs)"
-USUAL = (CLIP, *reversed(BACKENDS))
+PIPELINED = "(pipelined)"
+USUAL = (CLIP, *(name for name in reversed(BACKENDS) if not BACKENDS[name].addressed))
 CHOICES = (
     *USUAL,
     *(f"{name}:{which}" for name, record in BACKENDS.items() for which in record.choices),
@@ -44,6 +47,8 @@ class Contender:
     create: Callable[[], Backend]
     engine: Engine | None = None
     """What it runs, if that is one, and launches as CUDA graphs."""
+    pipelined: bool = False
+    """Whether two frames are in flight."""
 
     @property
     def compared(self) -> bool:
@@ -60,10 +65,11 @@ class Contender:
 
 
 def check_names(names: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in CHOICES]
+    unknown = [name for name in names if name not in CHOICES and not is_address(name)]
     if unknown or not names:
         raise MrcfaError(
-            f"unknown backend {named(map(repr, unknown)) or 'none'}; choose from {named(CHOICES)}"
+            f"unknown backend {named(map(repr, unknown)) or 'none'}; choose from {named(CHOICES)}, "
+            f"or a server such as {EXAMPLE}"
         )
 
 
@@ -83,7 +89,7 @@ def reference(bundle: Bundle, threads: int) -> Contender:
 
 
 def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
-    kind, _, which = name.partition(":")
+    kind, which = parts_of(name)
     if kind == CLIP:
         limits = bundle.variant(Device.CPU).limits
         yield Contender(name, Role.CLIP, Device.CPU, limits, partial(_eager_clip, bundle, threads))
@@ -96,7 +102,7 @@ def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
             precision=way.precision if "precision" in record.options else None,
             threads=threads if "threads" in record.options else 0,
         )
-        place = f"{kind}:{way.which}" if way.which else kind
+        place = full_name(kind, way.which)
         opened = partial(open_backend, bundle, place, options)
         limits = bundle.manifest.variants[way.variant].limits
         engine = engines.get(way.name) if "cuda_graphs" in record.options else None
@@ -104,6 +110,9 @@ def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
         if "cuda_graphs" in record.options:
             singly = partial(open_backend, bundle, place, replace(options, cuda_graphs=False))
             yield Contender(f"{way.name} {NO_GRAPHS}", role, way.device, limits, singly)
+        if record.overlaps_frames:
+            title = f"{way.name} {PIPELINED}"
+            yield Contender(title, role, way.device, limits, opened, pipelined=True)
     if not ways:
         limits = bundle.variant(Device.CPU).limits
         yield Contender(name, role, Device.CPU, limits, partial(open_backend, bundle, name))

@@ -127,7 +127,7 @@ def _ceiling(variant: Variant, gpu: GpuModel, engine: Engine | None) -> Ceiling:
     fused = sum(
         gpu.seconds(
             sum(cost.multiply_adds for cost in variant.cost if cost.graph == part),
-            _compulsory_bytes(graph),
+            _compulsory_bytes(graph) / variant.streams,
         )
         for part, graph in variant.graphs.items()
     )
@@ -138,7 +138,7 @@ def _ceiling(variant: Variant, gpu: GpuModel, engine: Engine | None) -> Ceiling:
 def _kernel_seconds(variant: Variant, gpu: GpuModel, engine: Engine) -> float:
     """Of both plans: their bytes or their arithmetic, whichever takes longer, and the launches."""
     return sum(
-        LAUNCH_S * cost.kernels
+        LAUNCH_S * cost.kernels / variant.streams
         + gpu.seconds(
             sum(each.multiply_adds for each in variant.cost if each.graph == part),
             cost.bytes_written + cost.bytes_read,

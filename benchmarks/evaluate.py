@@ -26,7 +26,9 @@ from mrcfa.data.metrics import (
 )
 from mrcfa.errors import MrcfaError
 from mrcfa.files import cache_folder, fingerprint, replaced
-from mrcfa.video.segment import Segmenter, ahead, behind
+from mrcfa.video.feed import ahead
+from mrcfa.video.rounds import Segmenter
+from mrcfa.video.segment import behind
 from mrcfa.video.sources import read_image
 
 Classes = NDArray[np.uint8]

@@ -16,6 +16,7 @@ import subprocess  # noqa: E402
 import sys  # noqa: E402
 from dataclasses import asdict, dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 from mrcfa.errors import MrcfaError  # noqa: E402
 
@@ -65,24 +66,34 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
     from benchmarks.environment import device_memory_used
     from mrcfa.bundle import Bundle
     from mrcfa.manifest import Device
+    from mrcfa.serving.address import is_address
 
     opened = Bundle.open(bundle)
-    chosen = next(row for row in contenders(opened, CHOICES, threads) if row.name == contender)
+    names = (contender,) if is_address(contender) else CHOICES
+    chosen = next(row for row in contenders(opened, names, threads) if row.name == contender)
     asked = perf_counter()
     before = device_memory_used() if chosen.device is Device.GPU else None
     waited = perf_counter() - asked
     noise = np.random.default_rng(0)  # a mask costs more the more its classes are mixed
     image = noise.integers(256, size=(*opened.manifest.frame, 3), dtype=np.uint8)
     backend = chosen.open()
-    _, state = backend.step(image, backend.start())
+
+    def next_state(state: Any) -> Any:
+        if not chosen.pipelined:
+            return backend.step(image, state)[1]
+        begun, state = backend.submit(image, state)
+        backend.result(begun)
+        return state
+
+    state = next_state(backend.start())
     start_s = perf_counter() - _BEGAN - waited
     for _ in range(FRAMES - 1):
-        _, state = backend.step(image, state)
+        state = next_state(state)
     after = device_memory_used() if chosen.device is Device.GPU else None
     peak = _peak_bytes()
     if before is None or after is None:
         return Footprint(start_s, peak, None)
-    more = [backend.step(image, backend.start())[1] for _ in range(MORE_STREAMS)]
+    more = [next_state(backend.start()) for _ in range(MORE_STREAMS)]
     crowded = device_memory_used()
     each = None if crowded is None else (crowded - after) // len(more)
     return Footprint(start_s, peak, after - before, each)

@@ -1,6 +1,8 @@
 """How far a backend's answers are from the reference's: logits, masks, and both over time."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +101,25 @@ def drift(
         show(number / marks[-1])
     backend.finish(state)
     return errors
+
+
+def pipelined_check(backend: Backend, images: Images, frames: int) -> Check:
+    """Two frames in flight against one after the other: they are to be the same, bit for bit."""
+    plain, state = [], backend.start()
+    for image in looped(images, frames):
+        outputs, state = backend.step(image, state)
+        plain.append(outputs)
+    backend.finish(state)
+    begun, found, state = deque[Any](), [], backend.start()
+    for image in looped(images, frames):
+        frame, state = backend.submit(image, state)
+        begun.append(frame)
+        if len(begun) == 2:
+            found.append(backend.result(begun.popleft()))
+    found.append(backend.result(begun.popleft()))
+    backend.finish(state)
+    wrong = sum(error(*pair) > 0 for pair in zip(found, plain, strict=True))
+    return Check("frames that differ from one at a time", wrong, "<=", 0)
 
 
 def error(outputs: Arrays, wanted: Arrays) -> float:

@@ -227,7 +227,7 @@ class Result:
             return None
         if above.speed is None or below.speed is None:
             return None
-        return ratio(above.speed.seconds, below.speed.seconds)
+        return ratio(above.speed.pace, below.speed.pace)
 
     def _frame_lines(self) -> list[dict[str, Any]]:
         return [

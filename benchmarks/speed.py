@@ -1,7 +1,12 @@
-"""Latency per frame, host to host; percentiles, and ratios with 95 % intervals."""
+"""Latency per frame, host to host; percentiles, and ratios with 95 % intervals.
 
+Where a step serves several streams, a frame has its share of it.
+"""
+
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from time import perf_counter, sleep
 from typing import Any
 
@@ -25,8 +30,11 @@ class Speed:
     """The measured frames of one backend, in order."""
 
     seconds: Seconds
+    """From a frame to its answer."""
     parts: Mapping[str, Seconds]
-    """What of it the encoder took, the decoder and, on a GPU, the copies."""
+    """What of it the encoder took, the decoder and, on a GPU, the copies; or server and network."""
+    intervals: Seconds | None = None
+    """From one answer to the next, where frames overlap and that is less."""
 
     def percentile_ms(self, percent: float) -> float:
         return float(np.percentile(self.seconds, percent)) * 1e3
@@ -36,8 +44,13 @@ class Speed:
         return float(self.seconds.mean()) * 1e3
 
     @property
+    def pace(self) -> Seconds:
+        """What each frame adds to the time that all of them take: throughput, not latency."""
+        return self.seconds if self.intervals is None else self.intervals
+
+    @property
     def fps(self) -> float:
-        return float(1 / self.seconds.mean())
+        return float(1 / self.pace.mean())
 
     def part_ms(self, part: str) -> float:
         return float(np.median(self.parts[part])) * 1e3
@@ -45,6 +58,8 @@ class Speed:
     def to_json(self) -> dict[str, float]:
         found = {f"p{percent}_ms": self.percentile_ms(percent) for percent in (50, 90, 99)}
         found |= {"mean_ms": self.mean_ms, "fps": self.fps}
+        if self.intervals is not None:
+            found["interval_p50_ms"] = float(np.median(self.intervals)) * 1e3
         return found | {f"{part}_ms": self.part_ms(part) for part in self.parts}
 
 
@@ -85,8 +100,10 @@ class Stopwatch:
         sleep(rest_s)
         began = perf_counter()
         outputs, self._state, parts = self._backend.timed_step(image, self._state)
-        self._seconds.append(perf_counter() - began)
-        self._parts.append(parts)
+        seconds, streams = perf_counter() - began, self._backend.streams
+        parts |= self._backend.told_apart(seconds)
+        self._seconds.append(seconds / streams)
+        self._parts.append({name: each / streams for name, each in parts.items()})
         return outputs
 
     def back_to_back(self, images: Sequence[Image], frames: int, load_s: float = LOAD_S) -> Speed:
@@ -109,3 +126,40 @@ class Stopwatch:
             np.array(self._seconds[warmup:]),
             {name: np.array([parts[name] for parts in timed]) for name in timed[0]},
         )
+
+
+def two_in_flight(
+    backend: Backend, images: Sequence[Image], frames: int, load_s: float = LOAD_S
+) -> Speed:
+    """`frames` after a stretch of load, each submitted before the answer to the one before it."""
+    state, pictures = backend.start(), cycle(images)
+    begun: deque[tuple[float, Any]] = deque()
+    latencies: list[float] = []
+    answered: list[float] = []
+
+    def submit() -> None:
+        nonlocal state
+        began = perf_counter()
+        frame, state = backend.submit(next(pictures), state)
+        begun.append((began, frame))
+
+    def finish() -> None:
+        began, frame = begun.popleft()
+        backend.result(frame)
+        answered.append(perf_counter())
+        latencies.append(answered[-1] - began)
+
+    loaded = perf_counter() + load_s
+    submit()
+    while not answered or perf_counter() < loaded:
+        submit()
+        finish()
+    del answered[:-1]
+    latencies.clear()
+    for _ in range(frames):
+        submit()
+        finish()
+    speed = Speed(np.array(latencies), {}, np.diff(answered))
+    finish()
+    backend.finish(state)
+    return speed

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from benchmarks.result import Result, Row
+from benchmarks.result import Outcome, Result, Row
+from mrcfa import machine
 from mrcfa.errors import named
 from mrcfa.manifest import Device
 
@@ -61,6 +62,17 @@ def notes(result: Result) -> list[str]:
             for when, state in row.gpu.items()
             if state
         ]
+        if row.speed and "network" in row.speed.parts:
+            server, way = (row.speed.part_ms(part) for part in ("server", "network"))
+            found.append(
+                f"{row.name}: of a frame's time (p50) the server took {server:.1f} ms, waiting "
+                f"included, network and client {way:.1f} ms"
+            )
+        if row.speed and row.speed.intervals is not None:
+            found.append(
+                f"{row.name}: milliseconds are latency, from submit to answer with two frames in "
+                "flight; FPS and ratios are throughput"
+            )
         if row.footprint and row.footprint.stream_bytes is not None:
             more = row.footprint.stream_bytes / 1e6
             found.append(f"{row.name}: each further stream takes {more:.0f} MB of the GPU's memory")
@@ -73,14 +85,21 @@ def notes(result: Result) -> list[str]:
     return found
 
 
+def idle_gpu(result: Result) -> list[str]:
+    """What did not run although a GPU is there, and why."""
+    idle = [row for row in result.rows if row.outcome is Outcome.NOT_RUN]
+    return [f"{row.name} did not run: {row.reason}" for row in idle] if machine.gpus() else []
+
+
 def boundary(result: Result) -> str:
     """What was measured, on what: a figure never stands without it."""
     config, manifest, options = result.bundle.config, result.bundle.manifest, result.options
     size = "×".join(map(str, manifest.frame))
+    rounds = f"a camera's share of rounds for {manifest.streams}; " if manifest.streams > 1 else ""
     return (
         f"{config.method.display_name} {config.backbone}, {config.dataset}, frames of {size}, "
         f"uint8 frame in to {manifest.output.value} out; "
-        f"{options.frames} frames after {options.warmup}; "
+        f"{rounds}{options.frames} frames after {options.warmup}; "
         f"{result.environment['processor']}, threads: {options.threads}"
     )
 

@@ -1,6 +1,7 @@
 """What tests share: golden weights and clips, exported bundles, the command line."""
 
 import fcntl
+import functools
 import os
 import sys
 import zlib
@@ -16,6 +17,7 @@ import torch
 from cases import authors_state
 from fill import clip as make_clip
 from torch import nn
+from torch.onnx._internal.exporter import _registration
 
 import cli
 from export.encoder import EncoderGraph
@@ -29,6 +31,22 @@ from mrcfa.model.config import Method
 Make = Callable[[Path], object]
 _OPTIONS = {field.name for field in fields(ExportOptions)}
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gpu",
+        action="store_true",
+        help="Run what the doubles show, and that alone, on a real GPU.",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("gpu"):
+        on_gpu = {"driver", "double"}
+        idle = [item for item in items if not on_gpu & set(getattr(item, "fixturenames", ()))]
+        config.hook.pytest_deselected(items=idle)
+        items[:] = [item for item in items if item not in idle]
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +100,16 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Make], Path
         return path
 
     return made
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_table_of_operators():
+    """torch makes it anew for every graph, which takes a seventh of an export."""
+    registry = _registration.ONNXRegistry
+    with pytest.MonkeyPatch.context() as patch:
+        once = functools.cache(registry.from_torchlib)
+        patch.setattr(registry, "from_torchlib", staticmethod(once))
+        yield
 
 
 @pytest.fixture(scope="session")

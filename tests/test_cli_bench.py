@@ -8,6 +8,7 @@ import pytest
 
 import benchmarks.bench
 import cli
+from mrcfa.machine import Gpu
 
 QUICK = ("--backends", "onnxruntime:cpu", "--frames", 3, "--drift", 0, "--threads", 1)
 
@@ -34,6 +35,17 @@ def test_a_benchmark_prints_a_markdown_table_and_writes_report_and_json(bundle, 
     assert Path("report.html").read_text().startswith("<!doctype html>")
     kinds = [json.loads(line)["kind"] for line in Path("bench.jsonl").read_text().splitlines()]
     assert kinds[:9] == ["run", *["frame"] * 6, *["row"] * 2]
+
+
+def test_rows_that_leave_a_gpu_idle_are_told_on_stderr_too(bundle, bench, monkeypatch):
+    monkeypatch.setattr("mrcfa.machine.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
+    words = ("--backends", "onnxruntime:cpu,tensorrt", *QUICK[2:], "--peer", "none")
+    code, out, err = bench(bundle("b0"), *words)
+    assert code == 0
+    reason = "has no engine yet"
+    assert reason in out
+    assert err.startswith("mrcfa: tensorrt did not run: ")
+    assert reason in err
 
 
 def test_a_failed_check_is_exit_code_1(bundle, bench, monkeypatch):

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -27,7 +28,7 @@ def threshold(monkeypatch):
 
     class Threshold:
         classes, palette = ("sky", "car"), np.array([(70, 130, 180), (0, 0, 142)], np.uint8)
-        backend = "a threshold"
+        backend, overlaps_frames = "a threshold", False
 
         def __init__(self, bundle, backend="auto"):
             pass
@@ -44,7 +45,9 @@ def threshold(monkeypatch):
         def reset(self):
             pass
 
-    monkeypatch.setattr("mrcfa.stream.Stream", Threshold)
+    opened = SimpleNamespace(manifest=SimpleNamespace(streams=1))
+    monkeypatch.setattr("mrcfa.video.session.Bundle.open", lambda path: opened)
+    monkeypatch.setattr("mrcfa.video.session.Stream", Threshold)
 
 
 def test_run_writes_a_video_like_its_input(command, sample, bundle):
@@ -117,9 +120,44 @@ class TestRun:
         assert 0 < shown < 18
         assert f"mrcfa: {18 - shown} of 18 frames of cut.mp4 were lost: it is damaged\n" in err
 
+    def test_several_inputs_share_a_session_and_a_folder(self, command, sample):
+        video, images = sample / "street.mp4", sample / "data" / "sample_0" / "origin"
+        Path("other").mkdir()
+        whole = video.read_bytes()
+        Path("other/street.mp4").write_bytes(whole[: len(whole) * 9 // 10])
+        Path("empty.mp4").write_bytes(whole)
+        words = ("run", "b", video, "other/street.mp4", images, "-o", "out", "--end", 1)
+        code, _, err = command(*words)
+        assert code == 0
+        assert sorted(path.name for path in Path("out").iterdir()) == [
+            "origin.mp4",
+            "street-2.mp4",
+            "street.mp4",
+        ]
+        *wrote, last = err.splitlines()
+        assert [line.partition(", latency p50 ")[0] for line in wrote] == [
+            "wrote out/street.mp4: 15 frames",
+            "wrote out/street-2.mp4: 15 frames",
+            "wrote out/origin.mp4: 18 frames",
+        ]
+        assert " frames/s with a threshold, which was at work " in last
+
+    def test_an_input_that_fails_leaves_the_others_alone_and_is_named(self, command, sample):
+        Path("bad").mkdir()
+        Path("bad/0.png").write_text("no image")
+        code, _, err = command("run", "b", "bad", sample / "street.mp4", "-o", "out")
+        assert code == 1
+        assert [path.name for path in Path("out").iterdir()] == ["street.mp4"]
+        assert err.startswith("wrote out/street.mp4: 18 frames, ")
+        assert err.endswith("mrcfa: 1 of 1 frames of bad were lost: 0.png cannot be read\n")
+
     @pytest.mark.parametrize(
         ("words", "message"),
         [
+            (["{video}", "{video}", "-o", "both.mp4"], "2 inputs cannot share both.mp4"),
+            (["{video}", "-", "-", "--raw", "6x4", "-o", "new"], "can be read once only"),
+            (["{video}", "nowhere.mp4", "-o", "new"], "there is no nowhere.mp4"),
+            (["{video}", "{video}"], "2 inputs cannot share old.mp4"),
             (["nowhere.mp4"], "there is no nowhere.mp4"),
             (["junk.mp4"], "junk.mp4 cannot be opened"),
             (["empty"], "empty has no images"),

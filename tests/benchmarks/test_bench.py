@@ -144,16 +144,26 @@ def test_an_engine_has_a_row_with_the_copies_among_its_parts(bundle, monkeypatch
     engine = Engine("rtx", "1.7.1.116", (75,), "fp16", "fp16", None, *plans)
     opened.with_engine(engine, plans)
     result = bench(tmp_path / "bundle", replace(quick, backends=["tensorrt"]))
-    row, singly = result.rows
-    assert (row.name, singly.name) == (engine.name, f"{engine.name} (no CUDA graphs)")
+    row, singly, pipelined = result.rows
+    assert [each.name for each in result.rows] == [
+        engine.name,
+        f"{engine.name} (no CUDA graphs)",
+        f"{engine.name} (pipelined)",
+    ]
+    for each in (row, singly):
+        assert each.speed.parts.keys() == {"upload", "encoder", "decoder", "download"}
+        assert each.speed.intervals is None
     for each in result.rows:
         assert each.verdict == "passed"
-        assert each.speed.parts.keys() == {"upload", "encoder", "decoder", "download"}
         assert len(each.speed.seconds) == quick.frames
         assert each.gpu["before"] == {"SM clock": "300 MHz", "power": "21 W"}
     assert [layer.layer for layer in row.layers] == ["slow", "quick"]
     assert row.layers[0].milliseconds == 0.5
     assert singly.layers == ()
+    assert len(pipelined.speed.intervals) == quick.frames
+    assert pipelined.speed.fps == 1 / pipelined.speed.intervals.mean()
+    assert pipelined.checks[-1].name == "frames that differ from one at a time"
+    assert any(note.startswith(f"{pipelined.name}: milliseconds are lat") for note in notes(result))
     assert "rtx fp16 sm75, slowest layers: slow 0.500 ms, quick 0.125 ms" in notes(result)
     lines = [json.loads(line) for line in result.to_json_lines().splitlines()]
     (told,) = (line for line in lines if (line["kind"], line.get("row")) == ("row", row.name))

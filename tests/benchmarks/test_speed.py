@@ -1,6 +1,7 @@
 import numpy as np
 
-from benchmarks.speed import Speed, Stopwatch, ratio
+from benchmarks.parity import pipelined_check
+from benchmarks.speed import Speed, Stopwatch, ratio, two_in_flight
 from mrcfa.backends import Backend
 
 
@@ -49,3 +50,37 @@ def test_a_gpu_is_measured_without_pauses_after_a_stretch_of_load():
     assert (
         Stopwatch(backend).back_to_back([np.zeros(1, np.uint8)], 3, 0.0).part_ms("encoder") == 500
     )
+
+
+class Delayed(Counting):
+    """Two frames may be begun; each answer is ready when the next frame is, two frames late."""
+
+    def __init__(self, forgets=False):
+        self.begun, self.most, self.forgets = 0, 0, forgets
+
+    def submit(self, image, state):
+        self.begun += 1
+        self.most = max(self.most, self.begun)
+        shared = self.forgets and self.begun == 2
+        return {"mask": np.zeros_like(image) if shared else image}, state
+
+    def result(self, begun):
+        self.begun -= 1
+        return begun
+
+
+def test_two_frames_in_flight_have_a_latency_and_a_pace():
+    backend = Delayed()
+    speed = two_in_flight(backend, [np.ones(1, np.uint8)], frames=20, load_s=0.0)
+    assert (len(speed.seconds), len(speed.intervals)) == (20, 20)
+    assert (backend.begun, backend.most) == (0, 2)
+    # A frame is in flight while the one before it is finished: on average for two intervals.
+    assert speed.seconds.sum() > speed.intervals.sum()
+    assert speed.fps == 1 / speed.intervals.mean()
+    assert "interval_p50_ms" in speed.to_json()
+
+
+def test_frames_in_flight_that_disturb_each_other_are_found():
+    images = [np.ones(1, np.uint8)] * 3
+    assert pipelined_check(Delayed(), images, 9).passed
+    assert not pipelined_check(Delayed(forgets=True), images, 9).passed

@@ -57,8 +57,9 @@ def pytest_found(*words: str) -> Found:
 
 
 def _on_gpu() -> Found:
+    """The real TensorRT and CUDA where the doubles stood in the step before."""
     _needs_gpu()
-    found = pytest_found("tests/gpu", "-n", "0")
+    found = pytest_found("tests", "--gpu", "-n", "0")
     if not found.facts.get("passed"):
         raise NotRun(found.words)
     return found

@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from real_gpu import SIMULATED
 
 from mrcfa import machine
 from mrcfa.machine import Gpu
@@ -61,6 +62,16 @@ def test_tests_that_fail_fail_the_step_and_skipped_ones_are_named(tmp_path):
     with pytest.raises(kit.Fault, match="1 failed") as failed:
         kit.pytest_found(str(tmp_path), "-p", "no:cacheprovider")
     assert any("assert 1 == 2" in line for line in failed.value.facts["tail"])
+
+
+def test_where_there_is_no_gpu_the_suite_on_the_gpu_says_so_and_passes_nothing(tmp_path):
+    if machine.gpus():
+        pytest.skip("not run: there is a GPU here")
+    files = [f"tests/mrcfa/backends/{name}.py" for name in ("test_lifetimes", "test_fake_gpu")]
+    found = kit.pytest_found(*files, "--gpu", "-p", "no:cacheprovider", "-n", "0")
+    assert "passed" not in found.facts
+    assert found.facts["skipped"] > 10
+    assert found.facts["not_run"] == [SIMULATED, "not run: no GPU is visible here"]
 
 
 def test_a_selftest_that_does_not_pass_fails_with_its_verdict(tmp_path):
