@@ -51,7 +51,7 @@ venv: $(STAMP)
 # Everything that a machine without a GPU can use. The stamp makes a second run free.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[export,cpu,rtx,video,report,triton,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[export,cpu,rtx,video,view,report,triton,dev]"
 	touch $@
 
 clean:

@@ -22,6 +22,7 @@ EXTRA_OF = {
     "matplotlib": "report",
     "tritonclient": "triton",
     "grpc": "triton",
+    "aiohttp": "view",
 }
 
 

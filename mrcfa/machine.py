@@ -45,6 +45,7 @@ _PACKAGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("tensorrt", "tensorrt", ("tensorrt",), "building engines on the GPU they run on"),
     ("av", "video", ("av",), "reading and writing video"),
     ("PIL", "video", ("pillow",), "images and frames of any size"),
+    ("aiohttp", "view", ("aiohttp",), "mrcfa run --view"),
     ("matplotlib", "report", ("matplotlib",), "the report of mrcfa bench"),
 )
 

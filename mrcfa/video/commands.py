@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from mrcfa.progress import counting
 from mrcfa.video.style import Look, Style
 
 if TYPE_CHECKING:
-    from mrcfa.video.segment import Tally
+    from mrcfa.video.segment import Tally, Watch
 
 
 def run(
@@ -33,7 +34,7 @@ def run(
             "-o",
             "--out",
             help="name.mp4, name.npz, a folder of PNGs or -; of several inputs a folder of MP4s. "
-            "Default: INPUT.mrcfa.mp4.",
+            "Default: INPUT.mrcfa.mp4, or with --view nothing.",
         ),
     ] = None,
     style: Annotated[
@@ -53,22 +54,44 @@ def run(
     every_frame: Annotated[
         bool, typer.Option("--every-frame", help="Of cameras and streams too, however late.")
     ] = False,
+    view: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Show it live on a web page: to this machine, or at HOST to who has the token.",
+        ),
+    ] = None,
 ) -> None:
     """Segment videos, images, cameras, network streams or a pipe."""
-    from mrcfa.video.places import places_for
+    from mrcfa.video.places import names_for, places_for
     from mrcfa.video.session import open_session
     from mrcfa.video.sources import Span, open_sources
 
-    size = parse_size(raw, "864x480") if raw else None
-    opened = open_sources(sources, Span(start, end, stride), Fraction(str(fps)), size)
-    places = places_for(sources, out)
-    look = Look(style, alpha, tuple(parse_names(classes)))
-    live = any(source.live for source in opened) and not every_frame
-    totals = [source.total for source in opened]
-    with (
-        open_session(bundle, backend, len(sources)) as session,
-        counting(None if None in totals else sum(filter(None, totals))) as advance,
-    ):
+    with ExitStack() as stack:
+        listener = None
+        if view is not None:
+            from mrcfa.video.view.address import listen
+            from mrcfa.video.view.follow import following
+            from mrcfa.video.view.server import View
+
+            listener = stack.enter_context(closing(listen(view)))
+        size, span = parse_size(raw, "864x480") if raw else None, Span(start, end, stride)
+        opened = open_sources(sources, span, Fraction(str(fps)), size)
+        nowhere: Sequence[str | None] = [None] * len(sources)
+        places = nowhere if listener and out is None else places_for(sources, out)
+        look = Look(style, alpha, tuple(parse_names(classes)))
+        live = any(source.live for source in opened) and not every_frame
+        totals = [source.total for source in opened]
+        session = stack.enter_context(open_session(bundle, backend, len(sources)))
+        names = names_for(sources)
+        watches: list[Watch] = []
+        if listener is not None:
+            shown = View(listener, names, session.classes, session.palette, look, session.backend)
+            opened = stack.enter_context(following(sources, opened, span, shown.screens))
+            watches = [screen.show for screen in stack.enter_context(shown).screens]
+            typer.echo(f"view: {listener.url}", err=True)
+        total = None if None in totals else sum(filter(None, totals))
+        advance = stack.enter_context(counting(total))
         done = session.run(
             opened,
             places,
@@ -76,22 +99,25 @@ def run(
             reset_on_cut,
             every_frame,
             lambda tallies: advance(note=_so_far(tallies) if live else ""),
+            watches,
         )
         backend = session.backend
     complaints = [tally.complaint for tally in done.tallies if tally.complaint]
     if not done.frames:
         raise MrcfaError(complaints[0])
-    for source, place, tally in zip(opened, places, done.tallies, strict=True):
+    for source, name, place, tally in zip(opened, names, places, done.tallies, strict=True):
         if tally.frames:
+            did = f"showed {name}" if place is None else f"wrote {place}"
             dropped = f", {tally.dropped} dropped" if source.live else ""
-            typer.echo(f"wrote {place}: {tally.frames} frames{dropped}, {tally.latency}", err=True)
+            typer.echo(f"{did}: {tally.frames} frames{dropped}, {tally.latency}", err=True)
     typer.echo(
         f"{done.frames / done.seconds:.1f} frames/s with {backend}, which was at work "
         f"{done.backend_seconds / done.seconds:.0%} of the time",
         err=True,
     )
     if done.interrupted:
-        typer.echo("mrcfa: stopped by Ctrl-C; what was written is complete up to there", err=True)
+        whole = "" if None in places else "; what was written is complete up to there"
+        typer.echo(f"mrcfa: stopped by Ctrl-C{whole}", err=True)
         raise typer.Exit(130)
     for complaint in complaints:
         typer.echo(f"mrcfa: {complaint}", err=True)

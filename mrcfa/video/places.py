@@ -28,6 +28,11 @@ def places_for(sources: Sequence[str], out: str | None) -> list[str]:
     return places
 
 
+def names_for(sources: Sequence[str]) -> list[str]:
+    """A distinct name for each source, which holds no user and no password."""
+    return _distinct([_stem(source) for source in sources])
+
+
 def _shared(sources: Sequence[str], out: str | None) -> list[str]:
     if out is not None and (out == "-" or Path(out).suffix in (".mp4", ".npz")):
         raise MrcfaError(f"{len(sources)} inputs cannot share {out}; name a folder with -o")
@@ -35,7 +40,7 @@ def _shared(sources: Sequence[str], out: str | None) -> list[str]:
         raise MrcfaError(f"{out} is no folder; name one with -o, for {len(sources)} inputs")
     if sources.count("-") > 1:
         raise MrcfaError("standard input can be read once only; name - a single time")
-    names = _distinct([_stem(source) for source in sources])
+    names = names_for(sources)
     if out is None:
         return [f"{name}.mrcfa.mp4" for name in names]
     return [str(Path(out) / f"{name}.mp4") for name in names]

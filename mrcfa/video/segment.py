@@ -23,12 +23,12 @@ from mrcfa.errors import MrcfaError
 from mrcfa.video.cuts import Cuts
 from mrcfa.video.feed import Arrival, Clock, Feed, take_round
 from mrcfa.video.latency import Latencies
-from mrcfa.video.overlay import Renderer
 from mrcfa.video.rounds import Rounds
-from mrcfa.video.sinks import Write
+from mrcfa.video.sinks import Picture, Write
 from mrcfa.video.sources import Frame, Source
 
 _Given = ParamSpec("_Given")
+Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,12 @@ class Input:
     """A source, and the way of its masks."""
 
     source: Source
-    render: Renderer
+    render: Callable[[Image, Image], Picture]
     write: Write
     newest: bool = False
     """Take the newest frame that is there and drop those before it, instead of every frame."""
+    watch: "Watch | None" = None
+    """Sees every mask as soon as it is there; must not keep anybody waiting."""
 
 
 @dataclass
@@ -55,6 +57,10 @@ class Tally:
     """From a frame's arrival until its mask is written."""
     complaint: str | None = None
     """Why there are no frames, or no more: what came before is written."""
+
+
+Watch = Callable[[Arrival[Frame], Image, Tally], None]
+"""Takes a frame, its mask and what came of the input so far."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def segment(
     written is whole; the second one interrupts as usual.
     """
     tallies = [Tally() for _ in inputs]
-    cuts = [Cuts() for _ in inputs]
+    cuts, takes = [Cuts() for _ in inputs], [0] * len(inputs)
     begun: deque[dict[int, Arrival[Frame]]] = deque()
     start, busy = time.perf_counter(), _Stopwatch()
     changed = threading.Condition()
@@ -115,12 +121,14 @@ def segment(
             if not ready and not begun:
                 break
             for number, arrival in ready.items():
-                if reset_on_cut and cuts[number].begins_scene(arrival.item.image):
+                cut = reset_on_cut and cuts[number].begins_scene(arrival.item.image)
+                tallies[number].cuts += cut
+                if cut or arrival.item.take != takes[number]:
+                    takes[number] = arrival.item.take
                     while begun:
                         finish()
                     with busy:
                         rounds.reset(number)
-                    tallies[number].cuts += 1
             if ready:
                 with busy:
                     rounds.begin({number: each.item.image for number, each in ready.items()})
@@ -159,20 +167,22 @@ def _complaint(source: Source, tally: Tally, failure: BaseException | None) -> s
 @contextmanager
 def _output(
     one: Input, tally: Tally, clock: Clock
-) -> Iterator[Callable[[Arrival[Frame], NDArray[np.uint8]], None]]:
+) -> Iterator[Callable[[Arrival[Frame], Image], None]]:
     """Takes a frame and its mask, which are drawn in one thread and written in another.
 
     What waits for these adds to the latency, so where that matters only one picture does.
     """
     depth = 1 if one.newest else 4
 
-    def write(arrival: Arrival[Frame], picture: NDArray[np.uint8]) -> None:
+    def write(arrival: Arrival[Frame], picture: Picture) -> None:
         one.write(arrival.item.name, picture)
         tally.latency.add(clock() - arrival.time)
 
     with behind(write, depth) as save:
 
-        def draw(arrival: Arrival[Frame], mask: NDArray[np.uint8]) -> None:
+        def draw(arrival: Arrival[Frame], mask: Image) -> None:
+            if one.watch is not None:
+                one.watch(arrival, mask, tally)
             save(arrival, one.render(arrival.item.image, mask))
 
         with behind(draw, depth) as put:

@@ -1,7 +1,7 @@
 """One loaded bundle that segments one input or several at once."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from mrcfa.serving.address import is_address
 from mrcfa.stream import Stream
 from mrcfa.streams import Streams
 from mrcfa.video.overlay import Renderer
-from mrcfa.video.rounds import Batched, Rounds, rounds_of
-from mrcfa.video.segment import Input, Summary, Tally, segment
-from mrcfa.video.sinks import open_sink
+from mrcfa.video.rounds import Batched, Image, Rounds, rounds_of
+from mrcfa.video.segment import Input, Summary, Tally, Watch, segment
+from mrcfa.video.sinks import Picture, Write, open_sink
 from mrcfa.video.sources import Source
 from mrcfa.video.style import Look, style_for
 
@@ -50,26 +50,44 @@ class Session:
     def backend(self) -> str:
         return self._segmenter.backend
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._segmenter.classes
+
+    @property
+    def palette(self) -> Image:
+        return self._segmenter.palette
+
     def run(
         self,
         sources: Sequence[Source],
-        places: Sequence[str],
+        places: Sequence[str | None],
         look: Look,
         reset_on_cut: bool = False,
         every_frame: bool = False,
         advance: Callable[[Sequence[Tally]], None] = lambda tallies: None,
+        watches: Sequence[Watch] = (),
     ) -> Summary:
-        """Segment every source to its place; nothing is written if an error ends it.
+        """Segment every source to its place, if it has one; nothing is written if an error ends it.
 
-        Recordings give every frame, live sources the newest one unless told otherwise.
+        Recordings give every frame, live sources the newest one unless told otherwise. `watches`
+        look at the masks of the sources, one each.
         """
-        classes, palette = self._segmenter.classes, self._segmenter.palette
+        watching: Sequence[Watch | None] = watches or [None] * len(sources)
         with ExitStack() as stack:
             inputs = []
-            for source, place in zip(sources, places, strict=True):
-                style = style_for(place, look.style)
-                render = Renderer(style, classes, palette, look.alpha, look.only)
+            for source, place, watch in zip(sources, places, watching, strict=True):
                 newest = source.live and not every_frame
-                sink = open_sink(place, classes, palette, source.rate, numbered=newest)
-                inputs.append(Input(source, render, stack.enter_context(sink), newest))
+                render, sink = self._outlet(place, look, source, numbered=newest)
+                inputs.append(Input(source, render, stack.enter_context(sink), newest, watch))
             return segment(inputs, self._rounds, reset_on_cut, advance)
+
+    def _outlet(
+        self, place: str | None, look: Look, source: Source, numbered: bool
+    ) -> tuple[Callable[[Image, Image], Picture], AbstractContextManager[Write]]:
+        """What draws the masks, and what takes the pictures."""
+        if place is None:
+            return lambda image, mask: mask, nullcontext(lambda name, picture: None)
+        classes, palette = self.classes, self.palette
+        render = Renderer(style_for(place, look.style), classes, palette, look.alpha, look.only)
+        return render, open_sink(place, classes, palette, source.rate, numbered)

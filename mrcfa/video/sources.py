@@ -34,6 +34,8 @@ class Frame:
     """Stem of the image, or the frame's number: what its mask is called in a folder."""
     image: NDArray[np.uint8]
     """RGB, contiguous, (h, w, 3)."""
+    take: int = 0
+    """Counts up where a source was opened anew: what comes is no sequel of what came before."""
 
 
 @dataclass(frozen=True)

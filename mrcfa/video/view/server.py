@@ -1,0 +1,194 @@
+"""The server of the live view, in a thread of its own beside the pipeline."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import resources
+
+import numpy as np
+from aiohttp import web
+from numpy.typing import NDArray
+
+from mrcfa.video.feed import Clock
+from mrcfa.video.overlay import class_index
+from mrcfa.video.style import Look
+from mrcfa.video.view.address import Listener
+from mrcfa.video.view.guard import add_headers, guard
+from mrcfa.video.view.screens import Screen
+from mrcfa.video.view.temperature import temperature
+from mrcfa.video.view.viewers import News, Viewer
+
+MOST_VIEWERS = 32
+MOST_CONNECTIONS = 128
+"""More are closed at once, so that files and cameras can always be opened."""
+_IDLE_S = 15
+"""Until a connection without a request is closed, and a viewer is asked whether it is there."""
+_GRACE_S = 2
+_LOG = logging.getLogger("mrcfa.view")
+_LOG.addHandler(logging.NullHandler())  # what strangers send is no news for the terminal
+
+
+class View:
+    """Screens for the pipeline to show frames on, and a page for everybody else."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        names: Sequence[str],
+        classes: Sequence[str],
+        palette: NDArray[np.uint8],
+        look: Look,
+        backend: str = "",
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        shown = [class_index(name, classes) for name in look.only] or list(range(len(classes)))
+        self._greeting = {
+            "inputs": list(names),
+            "classes": list(classes),
+            "palette": palette[: len(classes)].tolist(),
+            "alpha": look.alpha,
+            "shown": shown,
+            "backend": backend,
+        }
+        self._listener = listener
+        self._encoder = ThreadPoolExecutor(1, "mrcfa-view-encoder")
+        self.screens = [Screen(name, self._encoder, self._wake, clock) for name in names]
+        self.viewers: set[Viewer] = set()
+        self._news = News()
+        self._waking = False
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="mrcfa-view", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return self._listener.url
+
+    def __enter__(self) -> "View":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Tell the viewers that it is over, and end."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._encoder.shutdown()
+
+    def _wake(self) -> None:
+        """From any thread: there is something new. Costs nothing while nobody looks."""
+        if self.viewers and not self._waking:
+            self._waking = True
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._wake_viewers)
+
+    def _wake_viewers(self) -> None:
+        self._waking = False
+        for viewer in self.viewers:
+            viewer.woken.set()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.set_exception_handler(lambda _, facts: _LOG.debug("%s", facts))
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        app = web.Application(middlewares=[guard(self._listener.token)])
+        app.on_response_prepare.append(add_headers)
+        page, policy = _page()
+
+        async def send_page(_: web.Request) -> web.Response:
+            headers = {"Content-Security-Policy": policy}
+            return web.Response(text=page, content_type="text/html", headers=headers)
+
+        app.router.add_get("/", send_page)
+        app.router.add_get("/stream", self._attend)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_LOG,
+            keepalive_timeout=_IDLE_S,
+            shutdown_timeout=_GRACE_S,
+        )
+        await runner.setup()
+        answer = runner.server
+        assert answer is not None
+
+        def connect() -> asyncio.BaseProtocol:
+            return answer() if len(answer.connections) < MOST_CONNECTIONS else _Refusal()
+
+        server = await self._loop.create_server(connect, sock=self._listener.socket)
+        ticker = asyncio.create_task(self._tick())
+        await self._stop.wait()
+        ticker.cancel()
+        server.close()
+        self._sample(ended=True)
+        await runner.cleanup()
+
+    async def _attend(self, request: web.Request) -> web.StreamResponse:
+        if len(self.viewers) >= MOST_VIEWERS:
+            raise web.HTTPServiceUnavailable(text=f"mrcfa: {MOST_VIEWERS} pages are open already\n")
+        socket = web.WebSocketResponse(heartbeat=_IDLE_S, compress=False, max_msg_size=64)
+        await socket.prepare(request)
+        viewer = Viewer(socket, self.screens, self._news)
+        self.viewers.add(viewer)
+        try:
+            minutes = [list(screen.minute) for screen in self.screens]
+            await viewer.attend(json.dumps(self._greeting | {"minutes": minutes}))
+        finally:
+            self.viewers.discard(viewer)
+        return socket
+
+    async def _tick(self) -> None:
+        while True:
+            self._sample()
+            await asyncio.sleep(1)
+
+    def _sample(self, ended: bool = False) -> None:
+        for screen in self.screens:
+            screen.sample()
+        if self.viewers:
+            heat = temperature()
+            self._news.ended = ended
+            self._news.tell(
+                inputs=[screen.facts() for screen in self.screens],
+                temperature=heat and asdict(heat),
+                viewers=len(self.viewers),
+                ended=ended,
+            )
+            self._wake_viewers()
+
+
+class _Refusal(asyncio.Protocol):
+    """Of one connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _page() -> tuple[str, str]:
+    """The page with its style and script inside, and the policy that allows these two alone."""
+    folder = resources.files("mrcfa.video.view")
+    style, script, page = (
+        (folder / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js", "html")
+    )
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+    return page.replace("{{style}}", style).replace("{{script}}", script), policy
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
