@@ -74,9 +74,7 @@ class Tab:
         return self._browser.wait(_answered(self._socket, call))
 
     def value(self, script: str) -> Any:
-        answer = self(
-            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
-        )
+        answer = self("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 

@@ -40,12 +40,16 @@ function greet(facts) {
   askAll();
 }
 
-function screen(name) {
+function screen(name, number, {length}) {
   const figure = document.createElement("figure"), canvas = document.createElement("canvas");
   const caption = document.createElement("figcaption"), word = document.createElement("p");
   const [title, numbers, under] = ["b", "span", "span"].map(tag => document.createElement(tag));
   Object.assign(canvas, {width: 160, height: 90, role: "img", ariaLabel: `${name}, segmented`});
-  title.textContent = name;
+  if (length > 1) {
+    const line = title.appendChild(document.createElement("i"));
+    line.style.background = colour(number);
+  }
+  title.append(name);
   under.className = "under";
   word.hidden = true;
   caption.append(title, numbers, under);
@@ -196,7 +200,7 @@ function report(facts) {
   const heat = facts.temperature;
   at("heat").hidden = !heat;
   if (heat) measure("temperature", heat.celsius.toFixed(0), "°C", heat.sensor);
-  at("viewers").textContent = facts.viewers > 1 ? `${facts.viewers} viewers` : "";
+  at("viewers").textContent = facts.viewers > 1 ? `· ${facts.viewers} viewers` : "";
   showNumbers();
   showShares();
 }
@@ -228,10 +232,11 @@ function showNumbers() {
   const recents = there.map(recent), latencies = recents.map(each => each.latency).filter(each => each !== null);
   measure("rate", shown(recents.reduce((sum, each) => sum + each.rate, 0)), "/s");
   measure("latency", shown(latencies.length ? Math.max(...latencies) : null), "ms");
-  measure("dropped", String(there.reduce((sum, one) => sum + one.facts.dropped, 0)), "frames");
-  chart("rates", "rate", 1);
-  chart("latencies", "latency", 1);
-  chart("drops", "dropped", 1);
+  measure("dropped", COMPACT.format(there.reduce((sum, one) => sum + one.facts.dropped, 0)));
+  chart("rates", "rate");
+  chart("latencies", "latency");
+  chart("drops", "dropped");
+  at("drops").hidden = !there.some(one => one.facts.dropped);
 }
 
 function recent(one) {
@@ -242,19 +247,22 @@ function recent(one) {
 
 function shown(value) { return value === null ? "–" : value.toFixed(value < 10 ? 1 : 0); }
 
-function measure(id, value, unit, hint = "") {
+const COMPACT = new Intl.NumberFormat("en", {notation: "compact"});
+function measure(id, value, unit = "", hint = "") {
   const small = document.createElement("small");
-  small.textContent = ` ${unit}`;
+  small.textContent = unit && ` ${unit}`;
   at(id).replaceChildren(value, small);
   at(id).title = hint;
 }
 
+function colour(number) { return `var(--s${number % 6})`; }
+
 const SVG = "http://www.w3.org/2000/svg";
-function chart(id, key, least) {
+function chart(id, key) {
   const svg = at(id).querySelector("svg") ?? at(id).appendChild(document.createElementNS(SVG, "svg"));
   const lines = screens.map((one, number) => one.figure.hidden ? [] : one.minute.map(point => point[key])).map(
     values => values.map((value, place) => [SECONDS - values.length + place, value]));
-  const most = Math.max(least, ...lines.flat().map(([, value]) => value ?? 0));
+  const most = Math.max(1, ...lines.flat().map(([, value]) => value ?? 0));
   svg.setAttribute("viewBox", `0 0 ${SECONDS - 1} 40`);
   svg.setAttribute("preserveAspectRatio", "none");
   svg.replaceChildren(...lines.map((points, number) => {
@@ -265,10 +273,10 @@ function chart(id, key, least) {
       pen = value === null ? "M" : "L";
       return step;
     }).join(""));
-    path.style.stroke = `var(--s${number % 6})`;
+    path.style.stroke = colour(number);
     return path;
   }));
-  at(id).querySelector(".most").textContent = `up to ${shown(most)}`;
+  at(id).querySelector(".most").textContent = `last minute, up to ${shown(most)}`;
 }
 
 at("alpha").oninput = recolour;

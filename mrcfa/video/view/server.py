@@ -4,6 +4,8 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
+import sys
 import threading
 import time
 from base64 import b64encode
@@ -32,6 +34,8 @@ MOST_CONNECTIONS = 128
 _IDLE_S = 15
 """Until a connection without a request is closed, and a viewer is asked whether it is there."""
 _GRACE_S = 2
+_PAUSE_S = 0.1
+_NICE = 10
 _LOG = logging.getLogger("mrcfa.view")
 _LOG.addHandler(logging.NullHandler())  # what strangers send is no news for the terminal
 
@@ -59,7 +63,7 @@ class View:
             "backend": backend,
         }
         self._listener = listener
-        self._encoder = ThreadPoolExecutor(1, "mrcfa-view-encoder")
+        self._encoder = ThreadPoolExecutor(1, "mrcfa-view-encoder", _step_back)
         self.screens = [Screen(name, self._encoder, self._wake, clock) for name in names]
         self.viewers: set[Viewer] = set()
         self._news = News()
@@ -77,8 +81,12 @@ class View:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Tell the viewers that it is over, and end."""
-        self._loop.call_soon_threadsafe(self._stop.set)
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         self._encoder.shutdown()
 
@@ -121,19 +129,27 @@ class View:
             shutdown_timeout=_GRACE_S,
         )
         await runner.setup()
-        answer = runner.server
-        assert answer is not None
-
-        def connect() -> asyncio.BaseProtocol:
-            return answer() if len(answer.connections) < MOST_CONNECTIONS else _Refusal()
-
-        server = await self._loop.create_server(connect, sock=self._listener.socket)
-        ticker = asyncio.create_task(self._tick())
+        assert runner.server is not None
+        tasks = [self._loop.create_task(self._tick())]
+        tasks += [self._loop.create_task(self._accept(runner.server))]
         await self._stop.wait()
-        ticker.cancel()
-        server.close()
+        for task in tasks:
+            task.cancel()
         self._sample(ended=True)
         await runner.cleanup()
+
+    async def _accept(self, server: web.Server) -> None:
+        """One connection after the other: asyncio's own server accepts without a limit."""
+        self._listener.socket.setblocking(False)
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(self._listener.socket)
+                if len(server.connections) < MOST_CONNECTIONS:
+                    await self._loop.connect_accepted_socket(server, connection)
+                else:
+                    connection.close()
+            except OSError:  # it is gone again, or the process has no files left for it
+                await asyncio.sleep(_PAUSE_S)
 
     async def _attend(self, request: web.Request) -> web.StreamResponse:
         if len(self.viewers) >= MOST_VIEWERS:
@@ -169,11 +185,10 @@ class View:
             self._wake_viewers()
 
 
-class _Refusal(asyncio.Protocol):
-    """Of one connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+def _step_back() -> None:
+    """The pipeline comes first on the cores; Linux has priorities for single threads."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def _page() -> tuple[str, str]:
