@@ -50,7 +50,7 @@ def listen(place: str) -> Listener:
             f"--view {place}: {host} port {port} cannot be used: {error.strerror}; "
             "choose another one, or 0 for any that is free"
         ) from None
-    local = ip_address(opened.getsockname()[0].partition("%")[0]).is_loopback
+    local = ip_address(opened.getsockname()[0]).is_loopback
     return Listener(opened, None if local else secrets.token_urlsafe(16))
 
 

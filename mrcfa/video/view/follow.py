@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from mrcfa import notices
 from mrcfa.video.revival import Followed, Revived
 from mrcfa.video.sources import Source, Span, open_source
 from mrcfa.video.view.screens import Screen
@@ -35,5 +36,10 @@ def following(
 
 
 def _tell(screen: Screen, place: str, state: str, said: str) -> None:
-    """An address may hold a password, which is not for viewers."""
-    screen.tell(state, said.replace(place, screen.name))
+    """On the page, and what changes on the terminal; an address may hold a password."""
+    said = said.replace(place, screen.name)
+    before = screen.tell(state, said)
+    if state == "lost" and before != "lost":
+        notices.tell(f"{said}; trying again until it is back")
+    if state == "live" and before == "lost":
+        notices.tell(f"{screen.name} is back")

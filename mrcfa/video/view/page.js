@@ -109,9 +109,10 @@ function receive(data) {
 function compose(one) {
   if (!one.picture) return;
   const {width, height} = one.canvas, brush = one.tint.getContext("2d");
-  const layer = new ImageData(width, height), pixels = new Uint32Array(layer.data.buffer);
+  if (one.layer?.width !== width || one.layer.height !== height) one.layer = new ImageData(width, height);
+  const pixels = new Uint32Array(one.layer.data.buffer);
   for (let i = 0; i < pixels.length; i++) pixels[i] = tints[one.mask[i]];
-  brush.putImageData(layer, 0, 0);
+  brush.putImageData(one.layer, 0, 0);
   one.pen.drawImage(one.picture, 0, 0);
   one.pen.drawImage(one.tint, 0, 0);
 }

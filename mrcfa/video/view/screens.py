@@ -75,9 +75,10 @@ class Screen:
             self._waited += self._seen - arrival.time
         self._changed()
 
-    def tell(self, state: str, said: str = "") -> None:
-        """`live`, `lost` or `ended`, and a sentence for people."""
-        self._state, self._said = state, said
+    def tell(self, state: str, said: str = "") -> str:
+        """`live`, `lost` or `ended`, and a sentence for people; returns the state before."""
+        before, self._state, self._said = self._state, state, said
+        return before
 
     def sample(self) -> None:
         """Add a point to the minute: what came since the one before it."""

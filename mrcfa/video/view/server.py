@@ -62,6 +62,7 @@ class View:
             "shown": shown,
             "backend": backend,
         }
+        self._page = _page()
         self._listener = listener
         self._encoder = ThreadPoolExecutor(1, "mrcfa-view-encoder", _step_back)
         self.screens = [Screen(name, self._encoder, self._wake, clock) for name in names]
@@ -113,13 +114,7 @@ class View:
     async def _serve(self) -> None:
         app = web.Application(middlewares=[guard(self._listener.token)])
         app.on_response_prepare.append(add_headers)
-        page, policy = _page()
-
-        async def send_page(_: web.Request) -> web.Response:
-            headers = {"Content-Security-Policy": policy}
-            return web.Response(text=page, content_type="text/html", headers=headers)
-
-        app.router.add_get("/", send_page)
+        app.router.add_get("/", self._send_page)
         app.router.add_get("/stream", self._attend)
         runner = web.AppRunner(
             app,
@@ -151,6 +146,11 @@ class View:
             except OSError:  # it is gone again, or the process has no files left for it
                 await asyncio.sleep(_PAUSE_S)
 
+    async def _send_page(self, _: web.Request) -> web.Response:
+        page, policy = self._page
+        headers = {"Content-Security-Policy": policy}
+        return web.Response(text=page, content_type="text/html", headers=headers)
+
     async def _attend(self, request: web.Request) -> web.StreamResponse:
         if len(self.viewers) >= MOST_VIEWERS:
             raise web.HTTPServiceUnavailable(text=f"mrcfa: {MOST_VIEWERS} pages are open already\n")
@@ -173,9 +173,9 @@ class View:
     def _sample(self, ended: bool = False) -> None:
         for screen in self.screens:
             screen.sample()
+        self._news.ended = ended
         if self.viewers:
             heat = temperature()
-            self._news.ended = ended
             self._news.tell(
                 inputs=[screen.facts() for screen in self.screens],
                 temperature=heat and asdict(heat),

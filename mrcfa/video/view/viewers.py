@@ -56,18 +56,22 @@ class Viewer:
 
     async def attend(self, greeting: str) -> None:
         """Until the page or the run ends."""
-        sender = asyncio.create_task(self._send(greeting))
+        tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._send(greeting))}
         try:
-            async for message in self.socket:
-                number = _number(message.data) if message.type is WSMsgType.TEXT else None
-                if number is None or number >= len(self.wants):
-                    await self.socket.close(code=WSCloseCode.POLICY_VIOLATION)
-                    break
-                self.wants[number].frames = min(self.wants[number].frames + 1, WINDOW)
-                self.woken.set()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self) -> None:
+        async for message in self.socket:
+            number = _number(message.data) if message.type is WSMsgType.TEXT else None
+            if number is None or number >= len(self.wants):
+                await self.socket.close(code=WSCloseCode.POLICY_VIOLATION)
+                return
+            self.wants[number].frames = min(self.wants[number].frames + 1, WINDOW)
+            self.woken.set()
 
     async def _send(self, greeting: str) -> None:
         await self.socket.send_str(greeting)
@@ -75,8 +79,8 @@ class Viewer:
         while True:
             self.woken.clear()
             ended = self.news.ended
-            for screen, want, number in zip(self.screens, self.wants, range(999), strict=False):
-                await self._send_newest(screen, want, number)
+            for number in range(len(self.screens)):
+                await self._send_newest(number)
             if told != self.news.number:
                 told = self.news.number
                 await self.socket.send_str(self.news.text)
@@ -85,7 +89,8 @@ class Viewer:
                 return
             await self.woken.wait()
 
-    async def _send_newest(self, screen: Screen, want: Want, number: int) -> None:
+    async def _send_newest(self, number: int) -> None:
+        screen, want = self.screens[number], self.wants[number]
         if not want.frames or screen.shot is None or screen.shot.number == want.last:
             return
         packet = await screen.packet()

@@ -161,7 +161,7 @@ def test_a_viewer_that_never_reads_holds_up_neither_the_pipeline_nor_other_viewe
         seen = []
 
         async def look(page):
-            while not seen or seen[-1] < 100:
+            while not seen or seen[-1] < 60:
                 seen.append((await page.frame())[0]["number"])
 
         other = threading.Thread(target=visit, args=(view, look))
@@ -169,17 +169,17 @@ def test_a_viewer_that_never_reads_holds_up_neither_the_pipeline_nor_other_viewe
         until(lambda: len(view.viewers) == 2)
 
         def watch(*given):
-            line.sendall(ASK)  # 30 MB in all, which no line holds
+            line.sendall(ASK)  # 18 MB in all, which no line holds
             view.screens[0].show(*given)
             until(lambda: seen and seen[-1] == view.screens[0].shot.number)
 
-        one = Input(Noise(100), lambda image, mask: mask, lambda *_: None, watch=watch)
+        one = Input(Noise(60), lambda image, mask: mask, lambda *_: None, watch=watch)
         done = segment([one], InTurn([Blind()]))
         other.join(PATIENCE_S)
-        assert done.frames == 100
-        assert seen == [*range(1, 101)]
+        assert done.frames == 60
+        assert seen == [*range(1, 61)]
         assert stuck in view.viewers
-        assert 1 <= stuck.wants[0].last < 100
+        assert 1 <= stuck.wants[0].last < 60
 
 
 def test_closing_pages_frees_everything():

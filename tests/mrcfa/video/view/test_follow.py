@@ -1,0 +1,96 @@
+"""A network camera that dies while somebody looks, and comes back."""
+
+import io
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from browser import until
+from PIL import Image
+from viewing import viewing
+
+from mrcfa.video import revival
+from mrcfa.video.rounds import InTurn
+from mrcfa.video.segment import Input, segment
+from mrcfa.video.sources import Span, open_source
+from mrcfa.video.view.follow import following
+
+
+class Threshold:
+    def __call__(self, frame):
+        return (frame[..., 0] > 100).astype(np.uint8)
+
+    def reset(self):
+        pass
+
+
+@pytest.fixture
+def camera():
+    """Gives a frame for each release of `given`; while `dead` is set, connections fail."""
+    jpeg = io.BytesIO()
+    Image.new("RGB", (160, 96)).save(jpeg, "JPEG")
+    data = jpeg.getvalue()
+    head = f"--next\r\nContent-Type: image/jpeg\r\nContent-Length: {len(data)}\r\n\r\n"
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            if server.dead.is_set():
+                self.send_error(503)
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "multipart/x-mixed-replace;boundary=next")
+            self.end_headers()
+            while server.given.acquire() and not server.dead.is_set():
+                self.wfile.write(head.encode() + data + b"\r\n")
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        server.dead, server.given = threading.Event(), threading.Semaphore(8)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.dead.set()
+        server.given.release(99)
+        server.shutdown()
+
+
+def test_a_dead_camera_is_told_and_shown_again_when_it_is_back(camera, monkeypatch, capsys):
+    monkeypatch.setattr(revival, "RETRY_S", 0.01)
+    place = f"http://user:secret@127.0.0.1:{camera.server_port}/front"
+    opened = [open_source(place)]
+    assert opened[0].live
+    with viewing("front") as view, following([place], opened, Span(), view.screens) as followed:
+        (screen,) = view.screens
+        one = Input(followed[0], lambda image, mask: mask, lambda *_: None, True, watch=screen.show)
+        stages = []
+
+        def live_the_life_of_a_camera():
+            until(lambda: screen.shot)
+            camera.dead.set()
+            camera.given.release(1)
+            until(lambda: "cannot be opened" in screen.facts()["said"])
+            stages.append(screen.facts())
+            before = screen.shot.number
+            camera.dead.clear()
+            camera.given.release(8)
+            until(lambda: screen.shot.number > before and screen.facts()["state"] == "live")
+            stages.append(screen.facts())
+            followed[0].stop()
+            camera.dead.set()
+            camera.given.release(1)
+
+        life = threading.Thread(target=live_the_life_of_a_camera)
+        life.start()
+        done = segment([one], InTurn([Threshold()]))
+        life.join()
+    lost, back = stages
+    assert lost["state"] == "lost"
+    assert lost["said"].startswith("front cannot be opened: ")
+    assert back["said"] == ""
+    assert done.tallies[0].complaint is None
+    told = capsys.readouterr().err
+    assert "front is back" in told
+    assert "secret" not in told + repr(stages)
