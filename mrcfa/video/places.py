@@ -38,8 +38,6 @@ def _shared(sources: Sequence[str], out: str | None) -> list[str]:
         raise MrcfaError(f"{len(sources)} inputs cannot share {out}; name a folder with -o")
     if out is not None and Path(out).exists() and not Path(out).is_dir():
         raise MrcfaError(f"{out} is no folder; name one with -o, for {len(sources)} inputs")
-    if sources.count("-") > 1:
-        raise MrcfaError("standard input can be read once only; name - a single time")
     names = names_for(sources)
     if out is None:
         return [f"{name}.mrcfa.mp4" for name in names]

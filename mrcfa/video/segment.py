@@ -16,19 +16,15 @@ from functools import partial
 from queue import Queue
 from typing import ParamSpec
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mrcfa.errors import MrcfaError
 from mrcfa.video.cuts import Cuts
 from mrcfa.video.feed import Arrival, Clock, Feed, take_round
 from mrcfa.video.latency import Latencies
-from mrcfa.video.rounds import Rounds
+from mrcfa.video.rounds import Image, Rounds
 from mrcfa.video.sinks import Picture, Write
 from mrcfa.video.sources import Frame, Source
 
 _Given = ParamSpec("_Given")
-Image = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

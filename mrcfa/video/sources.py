@@ -118,6 +118,8 @@ def open_sources(
     places: Sequence[str], span: Span, rate: Fraction, raw: tuple[int, int] | None
 ) -> list[Source]:
     """Those that the places name; `raw` is for standard input, if that is among them."""
+    if places.count("-") > 1:
+        raise MrcfaError("standard input can be read once only; name - a single time")
     return [
         open_source(place, span, rate, raw if place == "-" or "-" not in places else None)
         for place in places

@@ -208,7 +208,8 @@ function report(facts) {
 
 function word(one) {
   const {state, said, silent, frames} = one.facts;
-  if (over || state === "ended") return ["ended", `the input has ended${said ? `: ${said}` : ""}`];
+  if (over || state === "ended")
+    return ["ended", `the ${over ? "run" : "input"} has ended${said ? `: ${said}` : ""}`];
   if (state === "lost") return ["lost", `${said}; trying again`];
   if (frames && silent > SILENT_S) return ["lost", `no frame for ${silent.toFixed(0)} s`];
   return [frames ? "live" : "", ""];

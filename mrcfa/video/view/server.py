@@ -33,7 +33,7 @@ MOST_CONNECTIONS = 128
 """More are closed at once, so that files and cameras can always be opened."""
 _IDLE_S = 15
 """Until a connection without a request is closed, and a viewer is asked whether it is there."""
-_GRACE_S = 2
+_GRACE_S = 1
 _PAUSE_S = 0.1
 _NICE = 10
 _LOG = logging.getLogger("mrcfa.view")

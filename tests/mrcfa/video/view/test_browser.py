@@ -75,7 +75,7 @@ def test_the_page_follows_the_newest_frame_and_says_how_it_fares(browser):
         view.close()
         tab.until("document.getElementById('status').textContent == 'ended'")
         said = tab.value("document.querySelector('.word').textContent")
-        assert said == "the input has ended"
+        assert said == "the run has ended"
         tab.close()
 
 
