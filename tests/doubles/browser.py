@@ -26,10 +26,14 @@ class Browser:
         )
         address = profile / "DevToolsActivePort"
         self._loop = asyncio.new_event_loop()
-        until(lambda: address.exists() and address.read_text().count("\n"))
-        self._port, self._path = address.read_text().split()[:2]
+        try:
+            until(lambda: address.exists() and address.read_text().count("\n"))
+        except AssertionError:
+            self._process.kill()
+            raise
+        self._port, path = address.read_text().split()[:2]
         self._session = self.wait(_new_session())
-        self._root = Tab(self, self._path)
+        self._root = Tab(self, path)
 
     def open(self, url: str, width: int = 1280, height: int = 900, dark: bool = False) -> "Tab":
         target = self._root("Target.createTarget", url="about:blank")["targetId"]
