@@ -42,21 +42,22 @@ void repaint(GstMrcfa* self) {
   }
 }
 
-/// The base class drops a frame that is late, and posts it; no buffer is then left to transform.
+/// The base class drops a frame that is late, and posts it. Its
+/// `discont` is true after such a gap as well, which is none of the stream's.
 GstFlowReturn submit_input_buffer(GstBaseTransform* base, gboolean discont, GstBuffer* buffer) {
   GstMrcfa* const self = mrcfa_of(base);
   Parts& parts = *self->parts;
   bool reset = false;
   {
     const Lock lock(self);
-    reset = discont != FALSE && parts.settings.reset_on_discont;
+    reset = GST_BUFFER_IS_DISCONT(buffer) && parts.settings.reset_on_discont;
   }
   if (reset) {
     restart(self);
   }
   repaint(self);
   const GstFlowReturn flow = parent_class()->submit_input_buffer(base, discont, buffer);
-  if (flow == GST_FLOW_OK && base->queued_buf == nullptr) {
+  if (flow == GST_BASE_TRANSFORM_FLOW_DROPPED) {
     const Lock lock(self);
     ++parts.dropped;
   }
