@@ -1,7 +1,7 @@
 """How the tests run GStreamer's programs and their own with the element `mrcfa`.
 
-The element is built with sanitizers, so programs that are not get their runtime preloaded; a leak is
-looked for in the tests' own programs, because those of others never free all they have.
+The element is built with sanitizers, so that other programs get their runtime preloaded; leaks are
+looked for in the tests' own programs, because others never free all they have.
 """
 
 import os

@@ -17,6 +17,12 @@ FRAMES, SEEK_AFTER, SEEK_TO = 60, 25, 10
 RGB = "video/x-raw,format=RGB,width=160,height=96,framerate=25/1"
 
 
+@pytest.fixture(scope="module")
+def player(gst, once):
+    """The program that plays a pipeline, and writes its frames and their masks."""
+    return once("gst-player", lambda path: gst.program(path, "player"))
+
+
 def masks_of(path, frames, resets=()):
     stream = Stream(path, "onnxruntime:cpu")
     masks = []
@@ -47,7 +53,7 @@ def test_masks_of_a_test_source_are_streams_for_60_frames(gst, bundle, tmp_path)
 
 
 def test_a_decoded_video_has_the_masks_of_mrcfa_run_also_after_a_seek(
-    gst, bundle, clip, command, tmp_path
+    player, gst, bundle, clip, command, tmp_path
 ):
     frames = clip(FRAMES, 96, 160)
     with av.open(tmp_path / "video.mov", "w") as container:
@@ -61,7 +67,6 @@ def test_a_decoded_video_has_the_masks_of_mrcfa_run_also_after_a_seek(
         f"mrcfa bundle={bundle('b0')} backend=onnxruntime:cpu output=meta ! "
         "appsink name=sink sync=false max-buffers=2"
     )
-    player = gst.program(tmp_path / "player", "player")
     words = (pipeline, tmp_path / "frames", tmp_path / "masks", FRAMES)
     run(player, *words, SEEK_AFTER, SEEK_TO * 40_000_000, env=gst.environment)
 
@@ -177,7 +182,19 @@ def test_the_example_for_python_reads_masks(gst, bundle):
     source = f"videotestsrc num-buffers=3 ! {RGB}"
     done = gst.call(python, GSTREAMER / "example/masks.py", bundle("b0"), source)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("96x160") == 3
+    assert done.stdout.count("15360 pixels of the classes [") == 3
+
+
+def test_a_mask_follows_its_frame_to_another_format_and_not_to_another_size(
+    player, gst, bundle, tmp_path
+):
+    for caps, masks in (("format=I420", 2), ("width=80,height=48", 0)):
+        pipeline = (
+            f"videotestsrc ! {RGB} ! mrcfa bundle={bundle('b0')} output=meta ! "
+            f"videoconvertscale ! video/x-raw,{caps} ! appsink name=sink"
+        )
+        run(player, pipeline, tmp_path / "frames", tmp_path / "masks", 2, env=gst.environment)
+        assert len(pictures(tmp_path / "masks", 96, 160)) == masks
 
 
 @pytest.mark.parametrize("words", [("states", 5), ("frames",)])

@@ -1,4 +1,4 @@
-"""python3 masks.py BUNDLE [SOURCE]: frames through `mrcfa`, and their masks in Python (gst-python)."""
+"""python3 masks.py BUNDLE [SOURCE]: frames through `mrcfa`, and their masks, by gst-python."""
 
 import sys
 
@@ -12,8 +12,7 @@ bundle, source = (*sys.argv[1:], "v4l2src ! videoconvert ! videoscale")[:2]
 pipeline = Gst.parse_launch(f"{source} ! mrcfa bundle={bundle} output=meta ! appsink name=sink")
 pipeline.set_state(Gst.State.PLAYING)
 while sample := pipeline.get_by_name("sink").emit("pull-sample"):
-    fields = sample.get_buffer().get_custom_meta("GstMrcfaMeta").get_structure()
-    mask = fields.get_value("mask")
+    mask = sample.get_buffer().get_custom_meta("GstMrcfaMeta").get_structure().get_value("mask")
     classes = set(mask.extract_dup(0, mask.get_size()))  # a class per pixel, rows without padding
-    print(f"{fields.get_value('height')}x{fields.get_value('width')}, classes {sorted(classes)}")
+    print(f"{mask.get_size()} pixels of the classes {sorted(classes)}")
 pipeline.set_state(Gst.State.NULL)

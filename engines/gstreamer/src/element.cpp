@@ -78,10 +78,10 @@ void get_property(GObject* object, guint id, GValue* value, GParamSpec* spec) {
   const Lock lock(object);
   if (id == mrcfa::kStats) {
     g_value_take_boxed(
-        value, gst_structure_new("application/x-mrcfa-stats", "processed", G_TYPE_UINT64,
-                                 parts.processed, "dropped", G_TYPE_UINT64, parts.dropped, "resets",
-                                 G_TYPE_UINT64, parts.resets, "runs-on", G_TYPE_STRING,
-                                 parts.runs_on.c_str(), nullptr));
+        value,
+        gst_structure_new("application/x-mrcfa-stats", "processed", G_TYPE_UINT64, parts.processed,
+                          "dropped", G_TYPE_UINT64, parts.dropped, "resets", G_TYPE_UINT64,
+                          parts.resets, "runs-on", G_TYPE_STRING, parts.runs_on.c_str(), nullptr));
   } else if (!mrcfa::get(parts.settings, id, value)) {
     G_OBJECT_WARN_INVALID_PROPERTY_ID(object, id, spec);
   }
@@ -118,7 +118,8 @@ static void gst_mrcfa_class_init(GstMrcfaClass* klass) {
   auto* const element = GST_ELEMENT_CLASS(klass);
   gst_element_class_set_static_metadata(
       element, "MRCFA video segmentation", "Filter/Analyzer/Video",
-      "Gives every pixel of a video a class; each frame borrows from the frames before it", "mrcfa");
+      "Gives every pixel of a video a class; each frame borrows from the frames before it",
+      "mrcfa");
   add_template(element, "sink", GST_PAD_SINK, GST_VIDEO_CAPS_MAKE("RGB"));
   add_template(element, "src", GST_PAD_SRC, GST_VIDEO_CAPS_MAKE("{ RGB, GRAY8 }"));
 

@@ -19,10 +19,10 @@ namespace mrcfa {
 struct Parts {
   // Under the object's lock:
   Settings settings;
-  bool repaint = false;    ///< `alpha` or `classes` changed.
-  Extent extent;           ///< Zero from stop to start.
-  Output output{};         ///< From start to stop what was set before.
-  bool warned = false;     ///< Of a size that upstream asked for.
+  bool repaint = false;  ///< `alpha` or `classes` changed.
+  Extent extent;         ///< Zero from stop to start.
+  Output output{};       ///< From start to stop what was set before.
+  bool warned = false;   ///< Of a size that upstream asked for.
   std::string runs_on;
   GstClockTime duration = 0;  ///< Of a frame; 0 if it is not known.
   guint64 processed = 0, dropped = 0, resets = 0;

@@ -11,8 +11,8 @@ const char* format_of(GstPadDirection direction, Output output) {
   return direction == GST_PAD_SRC && output == Output::mask ? "GRAY8" : "RGB";
 }
 
-/// What the other pad carries if the one of this direction carries `caps`: RGB, or GRAY8 where masks
-/// leave the element, of the bundle's size. That leaves other sizes to videoscale.
+/// What the other pad carries if the one of this direction carries `caps`: RGB, or GRAY8 where
+/// masks leave the element, of the bundle's size. That leaves other sizes to videoscale.
 GstCaps* across(GstCaps* caps, GstPadDirection direction, Output output, Extent frame) {
   const char* const here = format_of(direction, output);
   const char* const there =
@@ -133,8 +133,8 @@ std::string misfit(Extent given, Extent takes) {
          shown(given);
 }
 
-/// Where upstream asks for another size alone, GStreamer will end with "not negotiated", which tells
-/// nobody what to do.
+/// Where upstream asks for another size alone, GStreamer will end with "not negotiated", which
+/// tells nobody what to do.
 void warn_of_size(GstMrcfa* self, GstQuery* query) {
   GstCaps* filter = nullptr;
   GstCaps* possible = nullptr;

@@ -43,9 +43,8 @@ std::size_t index_of(const std::string& name, const std::vector<std::string>& cl
     return static_cast<std::size_t>(found - known.begin());
   }
   std::vector<std::string> near;
-  std::copy_if(known.begin(), known.end(), std::back_inserter(near), [&](const std::string& each) {
-    return each.find(name) != std::string::npos;
-  });
+  std::copy_if(known.begin(), known.end(), std::back_inserter(near),
+               [&](const std::string& each) { return each.find(name) != std::string::npos; });
   throw Error("no class is called '" + name + "'; " +
               (near.empty() ? "there are " + listed(known) : "did you mean " + listed(near)));
 }

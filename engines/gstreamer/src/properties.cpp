@@ -5,8 +5,8 @@
 namespace mrcfa {
 namespace {
 
-constexpr auto kAtStart = static_cast<GParamFlags>(G_PARAM_READWRITE | G_PARAM_STATIC_STRINGS |
-                                                   GST_PARAM_MUTABLE_READY);
+constexpr auto kAtStart =
+    static_cast<GParamFlags>(G_PARAM_READWRITE | G_PARAM_STATIC_STRINGS | GST_PARAM_MUTABLE_READY);
 constexpr auto kAnyTime = static_cast<GParamFlags>(G_PARAM_READWRITE | G_PARAM_STATIC_STRINGS |
                                                    GST_PARAM_MUTABLE_PLAYING);
 constexpr auto kRead = static_cast<GParamFlags>(G_PARAM_READABLE | G_PARAM_STATIC_STRINGS);
@@ -36,14 +36,13 @@ void install_properties(GObjectClass* gobject) {
   const auto install = [gobject](Property property, GParamSpec* spec) {
     g_object_class_install_property(gobject, property, spec);
   };
-  install(kBundle, g_param_spec_string("bundle", "Bundle",
-                                       "Directory that mrcfa export wrote; must be set", nullptr,
-                                       kAtStart));
-  install(kBackend,
-          g_param_spec_string("backend", "Backend",
-                              "What runs the bundle: auto, tensorrt, onnxruntime, "
-                              "onnxruntime:cpu or onnxruntime:cuda",
-                              usual.backend.c_str(), kAtStart));
+  install(kBundle,
+          g_param_spec_string("bundle", "Bundle", "Directory that mrcfa export wrote; must be set",
+                              nullptr, kAtStart));
+  install(kBackend, g_param_spec_string("backend", "Backend",
+                                        "What runs the bundle: auto, tensorrt, onnxruntime, "
+                                        "onnxruntime:cpu or onnxruntime:cuda",
+                                        usual.backend.c_str(), kAtStart));
   install(kDevice, g_param_spec_int("device", "Device", "Index of the GPU", 0, G_MAXINT,
                                     usual.device, kAtStart));
   install(kOutput, g_param_spec_enum("output", "Output", "What leaves the element", output_type(),
@@ -70,27 +69,57 @@ void install_properties(GObjectClass* gobject) {
 
 bool set(Settings& settings, guint property, const GValue* value) {
   switch (property) {
-    case kBundle: settings.bundle = text(value); return true;
-    case kBackend: settings.backend = text(value); return true;
-    case kDevice: settings.device = g_value_get_int(value); return true;
-    case kOutput: settings.output = static_cast<Output>(g_value_get_enum(value)); return true;
-    case kAlpha: settings.alpha = g_value_get_double(value); return true;
-    case kClasses: settings.classes = text(value); return true;
-    case kResetOnDiscont: settings.reset_on_discont = g_value_get_boolean(value) != 0; return true;
-    default: return false;
+    case kBundle:
+      settings.bundle = text(value);
+      return true;
+    case kBackend:
+      settings.backend = text(value);
+      return true;
+    case kDevice:
+      settings.device = g_value_get_int(value);
+      return true;
+    case kOutput:
+      settings.output = static_cast<Output>(g_value_get_enum(value));
+      return true;
+    case kAlpha:
+      settings.alpha = g_value_get_double(value);
+      return true;
+    case kClasses:
+      settings.classes = text(value);
+      return true;
+    case kResetOnDiscont:
+      settings.reset_on_discont = g_value_get_boolean(value) != 0;
+      return true;
+    default:
+      return false;
   }
 }
 
 bool get(const Settings& settings, guint property, GValue* value) {
   switch (property) {
-    case kBundle: g_value_set_string(value, settings.bundle.c_str()); return true;
-    case kBackend: g_value_set_string(value, settings.backend.c_str()); return true;
-    case kDevice: g_value_set_int(value, settings.device); return true;
-    case kOutput: g_value_set_enum(value, static_cast<int>(settings.output)); return true;
-    case kAlpha: g_value_set_double(value, settings.alpha); return true;
-    case kClasses: g_value_set_string(value, settings.classes.c_str()); return true;
-    case kResetOnDiscont: g_value_set_boolean(value, settings.reset_on_discont); return true;
-    default: return false;
+    case kBundle:
+      g_value_set_string(value, settings.bundle.c_str());
+      return true;
+    case kBackend:
+      g_value_set_string(value, settings.backend.c_str());
+      return true;
+    case kDevice:
+      g_value_set_int(value, settings.device);
+      return true;
+    case kOutput:
+      g_value_set_enum(value, static_cast<int>(settings.output));
+      return true;
+    case kAlpha:
+      g_value_set_double(value, settings.alpha);
+      return true;
+    case kClasses:
+      g_value_set_string(value, settings.classes.c_str());
+      return true;
+    case kResetOnDiscont:
+      g_value_set_boolean(value, settings.reset_on_discont);
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -28,8 +28,8 @@ struct Picture {
   GstBuffer* buffer;
 };
 
-/// Rows of GStreamer's frames may be padded, those of the library are not. Where they are not padded
-/// either, nothing is copied. Belongs to the thread that streams.
+/// Rows of GStreamer's frames may be padded, those of the library are not. Where they are not
+/// padded either, nothing is copied. Belongs to the thread that streams.
 class Segmenter {
  public:
   /// Opens the bundle; throws Error.

@@ -89,9 +89,8 @@ GstFlowReturn segment(GstMrcfa* self, Work work) {
 
 GstFlowReturn transform(GstBaseTransform* base, GstBuffer* in, GstBuffer* out) {
   const Parts& parts = *mrcfa_of(base)->parts;
-  return segment(mrcfa_of(base), [&](Segmenter& segmenter) {
-    segmenter.mask({parts.in, in}, {parts.out, out});
-  });
+  return segment(mrcfa_of(base),
+                 [&](Segmenter& segmenter) { segmenter.mask({parts.in, in}, {parts.out, out}); });
 }
 
 GstFlowReturn transform_ip(GstBaseTransform* base, GstBuffer* buffer) {

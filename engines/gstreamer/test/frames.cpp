@@ -37,9 +37,9 @@ std::vector<std::pair<guint64, guint64>> qos_messages(GstBus* bus) {
 /// A sink that got frame `number` late by `frames` frames.
 void fall_behind(Rig& rig, int number, int frames) {
   const GstClockTimeDiff late = frames * static_cast<GstClockTimeDiff>(kDuration);
-  gst_harness_push_upstream_event(
-      rig.harness, gst_event_new_qos(GST_QOS_TYPE_UNDERFLOW, 2.0, late,
-                                     static_cast<GstClockTime>(number) * kDuration));
+  gst_harness_push_upstream_event(rig.harness,
+                                  gst_event_new_qos(GST_QOS_TYPE_UNDERFLOW, 2.0, late,
+                                                    static_cast<GstClockTime>(number) * kDuration));
 }
 
 /// Frames 4 to 7 are late: a sink that got frame 2 five frames late wants none up to 2 + 5.

@@ -1,6 +1,7 @@
-// player PIPELINE FRAMES MASKS COUNT [AFTER NANOSECONDS]: plays a pipeline that ends in `mrcfa output=meta
-// ! appsink name=sink`, and writes COUNT frames and their masks to two files; after AFTER of them it
-// seeks, with a flush. The exit code is 1, with the bus's words, if there are fewer.
+// player PIPELINE FRAMES MASKS COUNT [AFTER NANOSECONDS]: plays a pipeline that ends in `mrcfa
+// output=meta ! appsink name=sink`, and writes COUNT frames and the masks they have to two files;
+// after AFTER of them it seeks, with a flush. The exit code is 1, with the bus's words, if there
+// are fewer.
 #include <gst/gst.h>
 
 #include <cstdint>
@@ -57,7 +58,9 @@ int main(int argc, char** argv) {
     }
     GstBuffer* frame = gst_sample_get_buffer(sample);
     append(frames, frame);
-    append(masks, gst_buffer_get_mrcfa_mask(frame, nullptr, nullptr));
+    if (GstBuffer* mask = gst_buffer_get_mrcfa_mask(frame, nullptr, nullptr)) {
+      append(masks, mask);
+    }
     gst_sample_unref(sample);
   }
   print_errors(pipeline);

@@ -1,4 +1,5 @@
-// states BUNDLE CYCLES: what the element forgets and when, and what it does with states, sizes and errors.
+// states BUNDLE CYCLES: what the element forgets and when, and what it does with states, sizes and
+// errors.
 #include <cstdlib>
 #include <functional>
 
@@ -67,18 +68,14 @@ void resets() {
   rig.begin();
   const auto nothing = [] {};
   expect_reset(rig, "a flush", true, [&] { flush(rig); });
-  expect_reset(rig, "a new stream", true, [&] {
-    gst_harness_push_event(rig.harness, gst_event_new_stream_start("another"));
-  });
-  expect_reset(rig, "other caps", true, [&] {
-    rig.begin("video/x-raw,format=RGB,width=160,height=96,framerate=30/1");
-  });
-  expect_reset(rig, "the same caps", false, [&] {
-    rig.begin("video/x-raw,format=RGB,width=160,height=96,framerate=30/1");
-  });
-  expect_reset(rig, "a reconfiguration", false, [&] {
-    gst_harness_push_upstream_event(rig.harness, gst_event_new_reconfigure());
-  });
+  expect_reset(rig, "a new stream", true,
+               [&] { gst_harness_push_event(rig.harness, gst_event_new_stream_start("another")); });
+  expect_reset(rig, "other caps", true,
+               [&] { rig.begin("video/x-raw,format=RGB,width=160,height=96,framerate=30/1"); });
+  expect_reset(rig, "the same caps", false,
+               [&] { rig.begin("video/x-raw,format=RGB,width=160,height=96,framerate=30/1"); });
+  expect_reset(rig, "a reconfiguration", false,
+               [&] { gst_harness_push_upstream_event(rig.harness, gst_event_new_reconfigure()); });
   expect_reset(rig, "DISCONT", false, nothing);
   g_object_set(rig.element, "reset-on-discont", TRUE, nullptr);
   expect_reset(rig, "DISCONT with reset-on-discont", true, nothing);
@@ -105,15 +102,17 @@ void sizes() {
   Rig rig(bundle, "output", 1);
   rig.begin("video/x-raw,format=RGB,width=320,height=240,framerate=25/1");
   const std::vector<std::string> said = sentences(rig.bus, GST_MESSAGE_ERROR);
-  expect(!said.empty() && said[0] == "the frame is 240x320, but the bundle takes 96x160; put "
-                                     "videoscale before mrcfa, or resize in the graphs: mrcfa "
-                                     "export --frame 240x320",
+  expect(!said.empty() && said[0] ==
+                              "the frame is 240x320, but the bundle takes 96x160; put "
+                              "videoscale before mrcfa, or resize in the graphs: mrcfa "
+                              "export --frame 240x320",
          "another size is an error");
   rig.begin();
   expect(rig(video[0]) == whole[0], "the right size works after");
 
   GstCaps* asked = gst_caps_from_string(
-      "video/x-raw,format={RGB,I420},width=320,height=240; video/x-raw,format=BGR,width=320,height=240");
+      "video/x-raw,format={RGB,I420},width=320,height=240; "
+      "video/x-raw,format=BGR,width=320,height=240");
   GstPad* pad = gst_element_get_static_pad(rig.element, "sink");
   for (int times = 0; times < 2; ++times) {
     GstCaps* possible = gst_pad_query_caps(pad, asked);
