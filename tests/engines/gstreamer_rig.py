@@ -60,6 +60,7 @@ class Gst:
             "GST_PLUGIN_PATH": str(self.build / "gstreamer"),
             "GST_REGISTRY": str(self.folder / "registry.bin"),
             "GST_REGISTRY_FORK": "no",
+            "G_SLICE": "always-malloc",  # where GLib keeps memory of its own, leaks are not seen
         }
 
     def call(self, *words: Any, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,6 @@ G_DEFINE_TYPE(GstMrcfa, gst_mrcfa, GST_TYPE_BASE_TRANSFORM)
 
 namespace {
 
-using mrcfa::Lock;
 using mrcfa::mrcfa_of;
 using mrcfa::Parts;
 
@@ -23,7 +22,7 @@ gboolean start(GstBaseTransform* base) {
   Parts& parts = *self->parts;
   mrcfa::Settings settings;
   {
-    const Lock lock(self);
+    const std::lock_guard lock(parts.mutex);
     settings = parts.settings;
     parts.processed = parts.dropped = parts.resets = 0;
     parts.repaint = parts.warned = false;
@@ -45,7 +44,7 @@ gboolean start(GstBaseTransform* base) {
     return FALSE;
   }
   gst_base_transform_set_in_place(base, settings.output != mrcfa::Output::mask);
-  const Lock lock(self);
+  const std::lock_guard lock(parts.mutex);
   parts.output = settings.output;
   parts.extent = parts.segmenter->extent();
   parts.runs_on = parts.segmenter->info().backend;
@@ -58,7 +57,7 @@ gboolean stop(GstBaseTransform* base) {
   Parts& parts = *self->parts;
   parts.segmenter.reset();
   gst_caps_replace(&parts.caps, nullptr);
-  const Lock lock(self);
+  const std::lock_guard lock(parts.mutex);
   parts.extent = {};
   parts.duration = 0;
   return TRUE;
@@ -66,7 +65,7 @@ gboolean stop(GstBaseTransform* base) {
 
 void set_property(GObject* object, guint id, const GValue* value, GParamSpec* spec) {
   Parts& parts = *mrcfa_of(object)->parts;
-  const Lock lock(object);
+  const std::lock_guard lock(parts.mutex);
   if (!mrcfa::set(parts.settings, id, value)) {
     G_OBJECT_WARN_INVALID_PROPERTY_ID(object, id, spec);
   }
@@ -74,8 +73,8 @@ void set_property(GObject* object, guint id, const GValue* value, GParamSpec* sp
 }
 
 void get_property(GObject* object, guint id, GValue* value, GParamSpec* spec) {
-  const Parts& parts = *mrcfa_of(object)->parts;
-  const Lock lock(object);
+  Parts& parts = *mrcfa_of(object)->parts;
+  const std::lock_guard lock(parts.mutex);
   if (id == mrcfa::kStats) {
     g_value_take_boxed(
         value,

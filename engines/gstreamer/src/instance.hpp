@@ -5,6 +5,7 @@
 #include <gst/video/video.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "properties.hpp"
@@ -17,7 +18,7 @@ namespace mrcfa {
 
 /// What C++ adds to GStreamer's part of the element. Properties and queries come from any thread.
 struct Parts {
-  // Under the object's lock:
+  std::mutex mutex;  ///< For what follows, up to the counts.
   Settings settings;
   bool repaint = false;  ///< `alpha` or `classes` changed.
   Extent extent;         ///< Zero from stop to start.
@@ -30,18 +31,6 @@ struct Parts {
   std::unique_ptr<Segmenter> segmenter;
   GstVideoInfo in{}, out{};
   GstCaps* caps = nullptr;
-};
-
-/// An object's lock.
-class Lock {
- public:
-  explicit Lock(gpointer object) : object_(object) { GST_OBJECT_LOCK(object_); }
-  ~Lock() { GST_OBJECT_UNLOCK(object_); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  gpointer object_;
 };
 
 }  // namespace mrcfa

@@ -41,7 +41,7 @@ GstCaps* transform_caps(GstBaseTransform* base, GstPadDirection direction, GstCa
   Output output{};
   Extent extent;
   {
-    const Lock lock(self);
+    const std::lock_guard lock(self->parts->mutex);
     extent = self->parts->extent;
     output = extent.width > 0 ? self->parts->output : self->parts->settings.output;
   }
@@ -80,7 +80,7 @@ gboolean set_caps(GstBaseTransform* base, GstCaps* in, GstCaps* out) {
   const GstClockTime duration = rate > 0 ? gst_util_uint64_scale_int(GST_SECOND, per, rate) : 0;
   bool changed = false;
   {
-    const Lock lock(self);
+    const std::lock_guard lock(parts.mutex);
     changed = parts.duration != duration;
     parts.duration = duration;
   }
@@ -143,7 +143,7 @@ void warn_of_size(GstMrcfa* self, GstQuery* query) {
   const Extent given = extent_of(filter);
   Extent takes;
   {
-    const Lock lock(self);
+    const std::lock_guard lock(self->parts->mutex);
     takes = self->parts->extent;
     if (takes.width == 0 || given.width == 0 || given.height == 0 || given == takes ||
         gst_caps_is_empty(possible) == FALSE || std::exchange(self->parts->warned, true)) {
@@ -159,7 +159,7 @@ void add_latency(GstMrcfa* self, GstQuery* query) {
   GstClockTime least = 0;
   GstClockTime most = 0;
   gst_query_parse_latency(query, &live, &least, &most);
-  const Lock lock(self);
+  const std::lock_guard lock(self->parts->mutex);
   const GstClockTime own = self->parts->duration;
   gst_query_set_latency(query, live, least + own,
                         GST_CLOCK_TIME_IS_VALID(most) ? most + own : most);

@@ -29,7 +29,7 @@ void repaint(GstMrcfa* self) {
   Parts& parts = *self->parts;
   Settings settings;
   {
-    const Lock lock(self);
+    const std::lock_guard lock(parts.mutex);
     if (!std::exchange(parts.repaint, false)) {
       return;
     }
@@ -42,14 +42,14 @@ void repaint(GstMrcfa* self) {
   }
 }
 
-/// The base class drops a frame that is late, and posts it. Its
-/// `discont` is true after such a gap as well, which is none of the stream's.
+/// The base class drops a frame that is late, and posts it. Its `discont` is true after such a gap
+/// as well, which is none of the stream's.
 GstFlowReturn submit_input_buffer(GstBaseTransform* base, gboolean discont, GstBuffer* buffer) {
   GstMrcfa* const self = mrcfa_of(base);
   Parts& parts = *self->parts;
   bool reset = false;
   {
-    const Lock lock(self);
+    const std::lock_guard lock(parts.mutex);
     reset = GST_BUFFER_IS_DISCONT(buffer) && parts.settings.reset_on_discont;
   }
   if (reset) {
@@ -58,7 +58,7 @@ GstFlowReturn submit_input_buffer(GstBaseTransform* base, gboolean discont, GstB
   repaint(self);
   const GstFlowReturn flow = parent_class()->submit_input_buffer(base, discont, buffer);
   if (flow == GST_BASE_TRANSFORM_FLOW_DROPPED) {
-    const Lock lock(self);
+    const std::lock_guard lock(parts.mutex);
     ++parts.dropped;
   }
   return flow;
@@ -82,7 +82,7 @@ GstFlowReturn segment(GstMrcfa* self, Work work) {
     GST_ELEMENT_ERROR(self, LIBRARY, FAILED, ("%s", error.what()), (nullptr));
     return GST_FLOW_ERROR;
   }
-  const Lock lock(self);
+  const std::lock_guard lock(self->parts->mutex);
   ++self->parts->processed;
   return GST_FLOW_OK;
 }
@@ -110,7 +110,7 @@ void restart(GstMrcfa* self) {
   Parts& parts = *self->parts;
   if (parts.segmenter != nullptr && parts.segmenter->restart()) {
     GST_DEBUG_OBJECT(self, "a new video begins");
-    const Lock lock(self);
+    const std::lock_guard lock(parts.mutex);
     ++parts.resets;
   }
 }

@@ -54,6 +54,7 @@ class Rig {
     harness = gst_harness_new_with_element(element, "sink", "src");
   }
   ~Rig() {
+    gst_element_set_bus(element, nullptr);  // its messages hold the element
     gst_harness_teardown(harness);
     gst_object_unref(element);
     gst_object_unref(bus);

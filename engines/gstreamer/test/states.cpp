@@ -168,6 +168,7 @@ void refusals() {
   expect(gst_element_set_state(element, GST_STATE_PAUSED) == GST_STATE_CHANGE_SUCCESS,
          "after refusals the element works once it is told right");
   gst_element_set_state(element, GST_STATE_NULL);
+  gst_element_set_bus(element, nullptr);
   gst_object_unref(element);
   gst_object_unref(bus);
 }
