@@ -27,6 +27,7 @@ from cpp_library import (
     runner_of,
     tool,
 )
+from gstreamer_rig import Gst, missing
 from tiny_bundle import write_tiny
 
 from mrcfa import Stream
@@ -61,6 +62,7 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
         run(
             *("cmake", "-S", CPP, "-B", folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
             *("-DCMAKE_CXX_FLAGS=-O1 -Werror", f"-DMRCFA_SANITIZE={SANITIZE}"),
+            f"-DMRCFA_GSTREAMER={'OFF' if missing() else 'ON'}",
             f"-DONNXRuntime_INCLUDE_DIR={headers}",
             f"-DONNXRuntime_LIBRARY={onnxruntime[0]}",
             f"-Dnlohmann_json_ROOT={json_headers.parent}",
@@ -73,6 +75,14 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
 @pytest.fixture(scope="module")
 def segment(build: Path) -> Segment:
     return runner_of(build / "mrcfa-segment")
+
+
+@pytest.fixture(scope="module")
+def gst(build: Path, once: Once) -> Gst:
+    """GStreamer's programs with the element."""
+    if what := missing():
+        pytest.skip(f"GStreamer: not run ({what})")
+    return Gst(build, once("gst-plugins", Gst.prepare))
 
 
 @pytest.fixture(scope="module")

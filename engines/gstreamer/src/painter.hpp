@@ -1,0 +1,35 @@
+// What becomes of a mask: colours over the frame, or classes, those that are wanted.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mrcfa.hpp>
+#include <string>
+
+namespace mrcfa {
+
+/// Looks every class up in tables of 256 entries, as `mrcfa run` does, so that the pixels are the
+/// same. Throws Error if a class is not among those of the bundle.
+class Painter {
+ public:
+  /// `alpha` in 0 to 1 is the opacity of the colours; `classes` such as `person,car` are the wanted
+  /// ones, all if it names none.
+  Painter(const Info& info, double alpha, const std::string& classes);
+
+  /// Tint `width` pixels of RGB, whose classes are in `mask`, in place.
+  void tint(std::uint8_t* rgb, const std::uint8_t* mask, std::size_t width) const;
+
+  /// Classes that are not wanted become 255, in place.
+  void select(std::uint8_t* mask, std::size_t size) const;
+
+ private:
+  struct Blend {
+    std::uint16_t weight = 256;  ///< Of the frame, in 256ths.
+    std::array<std::uint16_t, 3> colour{};
+  };
+  std::array<Blend, 256> blend_{};
+  std::array<std::uint8_t, 256> label_{};
+};
+
+}  // namespace mrcfa
