@@ -1,6 +1,7 @@
 """The `mrcfa` command: assembles the verbs that each room declares in its `commands.py`."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -72,9 +73,11 @@ def _root(
         typer.echo(context.get_help())
 
 
-def _make_bundle(path: Path, size: str | None) -> None:
-    """For `bench`, whose room does not know the exporter's."""
+def _make_bundle(path: Path, size: str | None, engines: bool) -> None:
+    """For `bench`, whose room knows neither the exporter's nor the builder's."""
     export(size=size, out=path)
+    if engines and find_spec("tensorrt_rtx"):
+        build(path)
 
 
 if __name__ == "__main__":

@@ -39,8 +39,7 @@ Show = Callable[[str, float], None]
 def bench(path: Path, options: BenchOptions, show: Show = lambda name, share: None) -> Result:
     """Open, race, follow for drift, take footprints: everything `mrcfa bench` finds out."""
     bundle = Bundle.open(path)
-    _check(options, bundle)
-    options = replace(options, threads=options.threads or usable_cores())
+    options = checked(options, bundle)
     listed = contenders(bundle, options.backends, options.threads, options.peer)
     clip = benchmark_clip(bundle, options.video, options.warmup + options.frames)
     machine = environment(options.threads)
@@ -209,11 +208,12 @@ def _sentence(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _check(options: BenchOptions, bundle: Bundle) -> None:
-    """Refuse what cannot be measured before anything is loaded."""
+def checked(options: BenchOptions, bundle: Bundle) -> BenchOptions:
+    """The options with all that is left open; what cannot be measured is refused before work."""
     depth = bundle.config.depth
     if options.warmup < depth:
         raise MrcfaError(
             f"--warmup is {options.warmup}, but the farthest reference lies {depth} frames back: "
             f"before frame {depth} a stream does less than its usual work; use {depth} or more"
         )
+    return replace(options, threads=options.threads or usable_cores())

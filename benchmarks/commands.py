@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,18 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks.contenders import CHOICES, USUAL
-from mrcfa.arguments import AsJson, parse_names
+from mrcfa.arguments import AsJson, parse_names, parse_size
 from mrcfa.backends import records
 from mrcfa.backends.records import ColdStart
+from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError, named
 from mrcfa.extras import MissingExtra, extras_named
 from mrcfa.progress import counting, filling
 
 if TYPE_CHECKING:
-    from benchmarks.result import Result
+    from benchmarks.result import BenchOptions, Result
 
-MakeBundle = Callable[[Path, str | None], None]
-"""(path, size) -> the paper's bundle there; the command line has it in its context."""
+MakeBundle = Callable[[Path, str | None, bool], None]
+"""(path, size, with engines) -> the paper's bundle there; the command line's context has it."""
+
+BY_SIZE = ("tensorrt", "onnxruntime")
+"""What --sizes measures: the first that runs."""
 
 
 class PeerChoice(str, Enum):
@@ -46,6 +51,10 @@ def bench(
     threads: Annotated[int, typer.Option(help="Of each backend. Default: all cores.")] = 0,
     size: Annotated[
         str | None, typer.Option(help="HxW of the bundle to make where none is named.")
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(help="Sizes such as 480x864,1088x1920: how time and memory grow with them."),
     ] = None,
     peer: Annotated[
         PeerChoice, typer.Option(help="What else to compare with.")
@@ -73,6 +82,11 @@ def bench(
         threads=threads,
         peer=peer is PeerChoice.SEGFORMER,
     )
+    if sizes is not None:
+        if bundle is not None or size is not None:
+            raise MrcfaError("--sizes makes its own bundles; leave BUNDLE and --size out")
+        _bench_sizes(context.obj, parse_names(sizes), replace(options, backends=BY_SIZE), json_file)
+        return
     texts = _texts(json_file, report)
     for place in texts:
         check_writable(place)
@@ -93,6 +107,35 @@ def bench(
     raise typer.Exit(0 if result.passed else 1)
 
 
+def _bench_sizes(
+    make: MakeBundle, sizes: list[str], options: "BenchOptions", json_file: Path | None
+) -> None:
+    from rich.console import Console
+
+    from benchmarks.bench import checked
+    from benchmarks.sizes import measure_size, sizes_table
+    from mrcfa.files import check_writable, replaced
+    from mrcfa.model.config import check_size
+
+    if len(sizes) < 2:
+        raise MrcfaError("--sizes needs two or more to compare, such as 480x864,1088x1920")
+    for size in sizes:
+        check_size(parse_size(size))
+    if json_file is not None:
+        check_writable(json_file)
+    paths = [_benched(make, None, size, engines=True) for size in sizes]
+    options = checked(options, Bundle.open(paths[0]))
+    with filling() as show:
+        rows = [measure_size(path, options, show) for path in paths]
+    if json_file is not None:
+        with replaced(json_file) as part:
+            lines = (json.dumps(row.to_json()) for row in rows)
+            part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    Console().print(sizes_table(rows))
+    if engine := next((row.engine for row in rows if row.engine), None):
+        typer.echo(f"engine: {engine}, as TensorRT lists its kernels; it was built, not run")
+
+
 def _texts(json_file: Path | None, report: Path) -> "dict[Path, Callable[[Result], str]]":
     """What is written of a result, by place."""
     from benchmarks.result import Result
@@ -111,7 +154,9 @@ def _texts(json_file: Path | None, report: Path) -> "dict[Path, Callable[[Result
     return texts
 
 
-def _benched(make: MakeBundle, bundle: Path | None, size: str | None) -> Path:
+def _benched(
+    make: MakeBundle, bundle: Path | None, size: str | None, engines: bool = False
+) -> Path:
     """The bundle to measure; without a name the paper's, made here if it is missing."""
     if bundle is not None:
         if size is not None:
@@ -119,7 +164,7 @@ def _benched(make: MakeBundle, bundle: Path | None, size: str | None) -> Path:
         return bundle
     path = Path("bundles") / ("vspw-b1" if size is None else f"vspw-b1-{size}")
     if not path.exists():
-        make(path, size)
+        make(path, size, engines)
     return path
 
 

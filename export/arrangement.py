@@ -1,21 +1,16 @@
 """What an arrangement is: the graphs of a model, laid out for one kind of device."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnx
 from torch import nn
 
+from export.groups import DecoderMemory, Groups, at_preset_size, usual_budget
 from mrcfa.manifest import Output
+from mrcfa.model.config import Config
 
 Size = tuple[int, int]
-
-
-class Fit(NamedTuple):
-    """Whether an arrangement can hold a model, and if not, why."""
-
-    fits: bool
-    reason: str = ""
 
 
 class Arrangement(ABC):
@@ -30,17 +25,32 @@ class Arrangement(ABC):
     streams_in_turn = False
     """Whether several streams are computed one after the other, or as a batch."""
 
-    def fits(self, model: Any) -> Fit:
-        """Whether this model can be laid out so."""
-        return Fit(True)
-
     @abstractmethod
     def encoder(self, model: Any, frame: Size) -> nn.Module:
         """image -> base, queries, entry."""
 
     @abstractmethod
-    def decoder(self, model: Any, frame: Size, output: Output) -> nn.Module:
-        """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits[, mask])."""
+    def decoder(
+        self, model: Any, frame: Size, output: Output, groups: Groups | None = None
+    ) -> nn.Module:
+        """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits[, mask]).
+
+        Without groups, all tokens are refined at once.
+        """
+
+    def memory(self, config: Config, itemsize: int, streams: int) -> DecoderMemory | None:
+        """What its decoder holds, if its tokens can come in groups."""
+        return None
+
+    def groups(
+        self, config: Config, itemsize: int, streams: int, budget: int | None
+    ) -> Groups | None:
+        """Of the decoder's tokens, within a budget of bytes, or the usual one."""
+        memory = self.memory(config, itemsize, streams)
+        at_preset = self.memory(at_preset_size(config), itemsize, streams)
+        if memory is None or at_preset is None:
+            return None
+        return memory.groups(usual_budget(memory, at_preset) if budget is None else budget)
 
     def finished(self, decoder: onnx.ModelProto, classes_last: bool) -> onnx.ModelProto:
         """A decoder with a mask of the network's size, where ONNX can say what PyTorch cannot."""

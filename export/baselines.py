@@ -7,6 +7,7 @@ from torch import nn
 from export.arrangement import Arrangement, Size
 from export.encoder import EncoderGraph
 from export.feature_pyramid import PyramidDecoder, PyramidEncoder
+from export.groups import Groups
 from export.mask import GatheredMask
 from export.ort_cpu.arrangement import ORT_CPU, sliced
 from export.ort_cpu.retrieval import LastAxisMask
@@ -31,7 +32,9 @@ class PlainBaseline(Arrangement):
     def encoder(self, model: Any, frame: Size) -> nn.Module:
         return fusible(_ENCODERS[model.config.method](model), model, frame)
 
-    def decoder(self, model: Any, frame: Size, output: Output) -> nn.Module:
+    def decoder(
+        self, model: Any, frame: Size, output: Output, groups: Groups | None = None
+    ) -> nn.Module:
         mask = self._mask(model.config, frame) if output is Output.MASK else None
         return _DECODERS[model.config.method](model, Answer(mask, self.classes_last))
 
@@ -40,7 +43,7 @@ class PlainBaseline(Arrangement):
 
 
 class OrtCpuBaseline(PlainBaseline):
-    """Attention in slices and masks by their corners; no softmax is undone, so any model fits."""
+    """Attention in slices and masks by their corners."""
 
     name = ORT_CPU.name
     classes_last = True

@@ -1,9 +1,11 @@
 """Parity check of an export: each pair of graphs in ONNX Runtime against the reference model."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain, repeat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import repeat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,30 +51,52 @@ def check_graphs(
 ) -> Proven:
     """Run each encoder with its decoder through cold start and into the steady state.
 
-    Every stream sees the whole clip, and begins one round after the stream before it.
+    Every stream sees the whole clip, and begins one round after the stream before it. The model and
+    each pair of graphs have the machine's memory for themselves, one after the other; the model's
+    logits wait on the disk.
     """
-    graphs = {name: _Graphs(proof, output) for name, proof in proofs.items()}
-    parities = {name: Parity(proof.limits) for name, proof in proofs.items()}
     clip = drifting_clip(max(SHORTEST_CLIP, model.config.depth + 2), frame)
-    rounds = chain(_reference(model, clip, frame), repeat(None, streams - 1))
-    masks = []
-    due: deque[_Answer | None] = deque(maxlen=streams)
+    with TemporaryDirectory() as folder:
+        answers = [
+            answer.kept(Path(folder) / f"{number}.npy")
+            for number, answer in enumerate(_reference(model, clip, frame, progress))
+        ]
+        parities = {
+            name: _parity(_Graphs(proof, output), proof.limits, clip, answers, streams, say)
+            for name, proof in proofs.items()
+            for say in [partial(_told, progress, name)]
+        }
+    return Proven(parities, np.stack([answer.mask for answer in answers]))
+
+
+def _parity(
+    graphs: "_Graphs",
+    limits: Limits,
+    clip: NDArray[np.uint8],
+    answers: Sequence["_Kept"],
+    streams: int,
+    say: Callable[[int, int], None],
+) -> Parity:
+    parity = Parity(limits)
+    due: deque[_Kept | None] = deque(maxlen=streams)
     """What the reference says to the streams' frames of this round."""
+    rounds = [*answers, *[None] * (streams - 1)]
     for number, answer in enumerate(rounds):
-        progress(f"checking frame {number + 1} of {len(clip) + streams - 1}")
+        say(number + 1, len(rounds))
         due.appendleft(answer)
-        if answer is not None:
-            masks.append(answer.mask)
         images = clip[np.clip(number - np.arange(streams), 0, len(clip) - 1)]
-        for name, both in graphs.items():
-            if number < streams:
-                both.reset(number)
-            for wanted, found in zip(due, both.step(images), strict=False):
-                if wanted is not None:
-                    parities[name].add_logits(found.logits, wanted.logits)
-                    if found.mask is not None:
-                        parities[name].add_masks(found.mask, wanted.mask)
-    return Proven(parities, np.stack(masks))
+        if number < streams:
+            graphs.reset(number)
+        for wanted, found in zip(due, graphs.step(images), strict=False):
+            if wanted is not None:
+                parity.add_logits(found.logits, wanted.logits)
+                if found.mask is not None:
+                    parity.add_masks(found.mask, wanted.mask)
+    return parity
+
+
+def _told(progress: Callable[[str], None], what: str, number: int, count: int) -> None:
+    progress(f"checking {what}: frame {number} of {count}")
 
 
 class _Answer(NamedTuple):
@@ -81,13 +105,30 @@ class _Answer(NamedTuple):
     mask: Any
     """(h, w), or None of a graph without a mask."""
 
+    def kept(self, path: Path) -> "_Kept":
+        np.save(path, self.logits)
+        return _Kept(path, self.mask)
+
+
+class _Kept(NamedTuple):
+    path: Path
+    mask: NDArray[np.uint8]
+
+    @property
+    def logits(self) -> np.ndarray:
+        return np.load(self.path)
+
 
 @torch.no_grad()
 def _reference(
-    model: SegFormer, clip: NDArray[np.uint8], frame: tuple[int, int]
+    model: SegFormer,
+    clip: NDArray[np.uint8],
+    frame: tuple[int, int],
+    progress: Callable[[str], None],
 ) -> Iterator[_Answer]:
     memory = Memory()
-    for image in clip:
+    for number, image in enumerate(clip, start=1):
+        _told(progress, "the model", number, len(clip))
         features = model.encode(network_input(image, model.config.size))
         logits, memory = decode_next(model, features, memory)
         yield _Answer(logits[0].numpy(), full_size_mask(logits, model.config.size, frame))
@@ -141,4 +182,5 @@ def _run(session: ort.InferenceSession, inputs: dict[str, np.ndarray]) -> dict[s
 def _session(model: str | bytes) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.enable_mem_pattern = False  # patterns hold more
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -46,6 +46,12 @@ def export(
             "--variants", "--precision", help="From fp32 (for CPUs), fp16 and fp32-gpu (for GPUs)."
         ),
     ] = "fp32,fp16",
+    activation_memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="MB", help="For a decoder, beside weights; less means more groups of tokens."
+        ),
+    ] = None,
     references: Annotated[str | None, typer.Option(help="Offsets, such as 9,6,3.")] = None,
     keep: Keep = None,
     scales: Scales = None,
@@ -100,13 +106,14 @@ def export(
         variants=variants_named(variants),
         opset=opset,
         inline_functions=inline_functions,
+        activation_memory=None if activation_memory is None else activation_memory * 10**6,
         labels=named_classes,
     )
     with working() as say:
         bundle = export_bundle(config, path, weights, seed, options, force, say)
     for name, variant in bundle.manifest.variants.items():
         if variant.note:
-            typer.echo(f"{name} is laid out {variant.note}")
+            typer.echo(f"{name} has its tokens in {variant.note}")
         for check in variant.parity:
             typer.echo(
                 f"{name} {check['name']}: {check['value']:.3g} "

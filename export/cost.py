@@ -32,6 +32,29 @@ def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
     )
 
 
+def activation_bytes(model: onnx.ModelProto) -> int:
+    """What a runtime holds, beside inputs and weights, that runs node after node and fuses none.
+
+    Of a graph with several streams, what all of them take.
+    """
+    nodes, (_, sizes) = model.graph.node, _tensors(model)
+    owner: dict[str, str] = {}
+    """Of a view, the tensor whose memory it shows."""
+    for node in nodes:
+        if node.op_type in _FREE and node.input:
+            owner[node.output[0]] = owner.get(node.input[0], node.input[0])
+    made, last = {}, {}
+    for at, node in enumerate(nodes):
+        made |= {name: at for name in node.output if name not in owner}
+        last |= {owner.get(name, name): at for name in (*node.output, *node.input)}
+    last |= {owner.get(value.name, value.name): len(nodes) for value in model.graph.output}
+    change = np.zeros(len(nodes) + 2, np.int64)
+    for name, at in made.items():
+        change[at] += sizes.get(name, 0)
+        change[last[name] + 1] -= sizes.get(name, 0)
+    return int(change.cumsum().max())
+
+
 def stage_of(node_name: str) -> str:
     """`encoder/stages/2/blocks/0/attn/q/Gemm` -> `encoder/stages/2`; elsewhere the first part."""
     parts = node_name.split("/")

@@ -6,12 +6,14 @@ after the other.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from export.groups import Groups
 from export.mask import GatheredMask
 from export.precision import widened
 from export.refinement import Affinity, MapNorm, Queries, Refine, steps_of, upsampled
@@ -23,6 +25,9 @@ from mrcfa.model.frames import resize
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.schedule import memory_table
 
+Asked = Mapping[int, Sequence[Tensor]]
+"""By stride, the queries (B, C, h·w) for each output of SAR's first conv."""
+
 LAST_FRAME = 2**30
 """The frame number saturates here; int32 would overflow at twice as many."""
 
@@ -30,10 +35,13 @@ LAST_FRAME = 2**30
 class DecoderGraph(nn.Module):
     """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits[, mask])."""
 
-    def __init__(self, model: MRCFA, frame: tuple[int, int], output: Output) -> None:
+    def __init__(
+        self, model: MRCFA, frame: tuple[int, int], output: Output, groups: Groups
+    ) -> None:
         super().__init__()
         config, refinement = model.config, model.refinement
         self.config, self.scales = config, refinement.strides
+        self.groups = groups
         self.recall = Recall(config.references)
         self.stm = STM(config)
         self.queries, self.affinity = nn.ModuleDict(), nn.ModuleDict()
@@ -44,12 +52,12 @@ class DecoderGraph(nn.Module):
             if name in refinement.sar:
                 first, *rest = steps_of(refinement.sar[name], width)
                 kernels = first.conv.weight
-                self.sar[name] = nn.Sequential(MapNorm(first), *Refine(rest, config.kept))
+                self.sar[name] = nn.Sequential(MapNorm(first), *Refine(rest, groups.tokens))
             if name in refinement.maa:
-                self.maa[name] = Refine(steps_of(refinement.maa[name]), config.kept)
+                self.maa[name] = Refine(steps_of(refinement.maa[name]), groups.tokens)
             self.queries[name] = Queries(grid, width, kernels)
             self.affinity[name] = Affinity(grid, 1 if name in self.sar else width)
-        self.retrieval = Retrieval(config.grid(4), config.kept)
+        self.retrieval, self.scores = Retrieval(config.kept), Scores(config.grid(4))
         self.mask: nn.Module | None = None
         if output is Output.MASK:
             self.mask = GatheredMask(config.classes, config.grid(4), config.size, frame)
@@ -58,19 +66,34 @@ class DecoderGraph(nn.Module):
         *queries, entry, memory, frame = inputs
         asked = dict(zip(reversed(self.config.used_strides), queries, strict=True))
         references, memory_out, frame_out = self.recall(memory, entry, frame)
-        *keys, values = self.stm(asked[32], references)
-        weights = self._weights(asked, dict(zip(self.config.used_strides, keys, strict=True)))
-        logits = self.retrieval(base, weights, values)
+        kept = self.stm(asked[32], references)
+        images = {stride: self.queries[str(stride)](asked[stride]) for stride in self.scales}
+        logits = self.scores(base, list(self._retrieved(images, kept, len(base))))
         answers = [logits] if self.mask is None else [logits, self.mask(logits)]
         return memory_out, frame_out, *answers
 
-    def _weights(self, asked: dict[int, Tensor], keys: dict[int, Tensor]) -> Tensor:
+    def _retrieved(
+        self, asked: Asked, kept: Sequence[Tensor], streams: int
+    ) -> Iterator["Retrieved"]:
+        """What the references say, all at once or one after the other."""
+        done: Retrieved | None = None
+        for reference in self.groups.references(kept, streams):
+            found: Retrieved | None = None
+            for *keys, values in self.groups.split(reference):
+                if done is not None:
+                    keys = [done.before(each) for each in keys]
+                done = found = self.retrieval(self._weights(asked, keys), values, found)
+            assert found is not None
+            yield found
+
+    def _weights(self, asked: Asked, kept: Sequence[Tensor]) -> Tensor:
         """SAR at every scale, MAA from the coarsest to the finest: (R, S, h·w)."""
+        keys = dict(zip(self.config.used_strides, kept, strict=True))
         refined: Tensor | None = None
         for stride in self.scales:
             name = str(stride)
-            affinity, queries = self.affinity[name], self.queries[name](asked[stride])
-            maps = _side_by_side([affinity(keys[stride], each) for each in queries])
+            affinity = self.affinity[name]
+            maps = _side_by_side([affinity(keys[stride], each) for each in asked[stride]])
             if name in self.sar:
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](_added(upsampled(refined), maps))
@@ -162,22 +185,61 @@ def summed_by_stream(parts: Tensor, streams: int) -> Tensor:
     return parts.unflatten(0, (streams, -1)).sum(dim=1)
 
 
+class Retrieved(NamedTuple):
+    """Of the tokens so far, at every position: what a softmax needs to go on with further ones."""
+
+    lowest: Tensor
+    """(R, 1, h·w), minus the largest map."""
+    totals: Tensor
+    """(R, 1, h·w), the sum of exponentials."""
+    sums: Tensor
+    """(R, C, h·w), the values weighted by them."""
+
+    def before(self, keys: Tensor) -> Tensor:
+        """The keys of the next group, as they are, plus a zero that is known once this one is done.
+
+        TensorRT would run independent groups side by side, and hold the maps of all.
+        """
+        largest = self.sums.amax(dim=(0, 1, 2))
+        nothing = torch.minimum(largest.relu(), (-largest).relu())
+        return keys + nothing.to(keys.dtype)
+
+
 class Retrieval(nn.Module):
-    """(B, C, h, w) base, (R, S, h·w) maps, (R, S, C) values -> (B, C, H/4, W/4) logits.
+    """(R, s, h·w) maps, (R, s, C) values, and what other tokens retrieved -> `Retrieved`.
 
     Softmax over the tokens of each reference, its division after the product (docs/algebra.md,
-    lemma 10). Values are class scores, divided by R already (lemma 4).
+    lemma 10), a group of tokens after the other (lemma 16). Values are class scores, divided by R
+    already (lemma 4).
     """
 
-    def __init__(self, quarter: tuple[int, int], tokens: int) -> None:
+    def __init__(self, tokens: int) -> None:
         super().__init__()
-        self.quarter, self.shift = quarter, math.ceil(math.log2(tokens)) * math.log(2)
+        self.shift = math.ceil(math.log2(tokens)) * math.log(2)
 
-    def forward(self, base: Tensor, maps: Tensor, values: Tensor) -> Tensor:
+    def forward(self, maps: Tensor, values: Tensor, others: Retrieved | None) -> Retrieved:
         lowest = widened(-maps).amin(dim=1, keepdim=True)  # minus the maximum: see `MapNorm`
         exponentials = (widened(maps) + (lowest - self.shift)).exp().to(maps.dtype)
         totals = widened(exponentials).sum(dim=1, keepdim=True)
-        sums = values.transpose(1, 2) @ exponentials
-        retrieved = summed_by_stream(widened(sums) / totals, len(base))
-        scores = (widened(base) + retrieved.view(base.shape)).to(base.dtype)
+        sums = widened(values.transpose(1, 2) @ exponentials)
+        if others is None:
+            return Retrieved(lowest, totals, sums)
+        least = torch.minimum(lowest, others.lowest)
+        old, new = (least - others.lowest).exp(), (least - lowest).exp()
+        return Retrieved(least, old * others.totals + new * totals, old * others.sums + new * sums)
+
+
+class Scores(nn.Module):
+    """(B, C, h, w) base, and what its references say -> (B, C, H/4, W/4) logits."""
+
+    def __init__(self, quarter: tuple[int, int]) -> None:
+        super().__init__()
+        self.quarter = quarter
+
+    def forward(self, base: Tensor, found: Sequence[Retrieved]) -> Tensor:
+        scores = widened(base)
+        for each in found:
+            retrieved = summed_by_stream(each.sums / each.totals, len(base))
+            scores = scores + retrieved.view(base.shape)
+        scores = scores.to(base.dtype)
         return resize(scores, self.quarter)

@@ -13,7 +13,7 @@ from onnx import TensorProto
 import mrcfa
 from export.arrangement import Arrangement
 from export.check import Proof, check_graphs
-from export.cost import graph_cost, parameter_count
+from export.cost import activation_bytes, graph_cost, parameter_count
 from export.onnx_graph import HIGHEST_OPSET, LOWEST_OPSET, logits_name, to_onnx
 from export.ort_cpu.turns import in_turn
 from export.tensors import decoder_inputs, encoder_outputs, entry_columns, selection
@@ -27,8 +27,9 @@ from mrcfa.errors import MrcfaError, named
 from mrcfa.files import sha256
 from mrcfa.flavours import TOPK_LIMIT
 from mrcfa.manifest import STATE, Graph, Manifest, Output, TensorSpec, Weights
-from mrcfa.model.config import MEAN, STD, Config
+from mrcfa.model.config import MEAN, STD, Config, Method
 from mrcfa.model.methods import build_model
+from mrcfa.model.mit import MLP_RATIO
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights, save_weights
 
@@ -50,6 +51,8 @@ class ExportOptions:
     variants: Sequence[Variant] = tuple(VARIANTS[name] for name in DEFAULT)
     opset: int = 18
     inline_functions: bool = False
+    activation_memory: int | None = None
+    """Bytes that a decoder may hold beside its weights; None takes the usual budget."""
     labels: Labels | None = None
     """None takes the dataset's, if the model has its number of classes, and numbers otherwise."""
 
@@ -152,6 +155,7 @@ class _Traced:
             outputs=tuple(_spec(value) for value in whole.graph.output),
             parameters=parameter_count(traced),
             wide=_wide_nodes(traced),
+            activation_bytes=activation_bytes(traced),
         )
 
 
@@ -159,9 +163,9 @@ def _trace(
     variant: Variant, model: SegFormer, options: ExportOptions, progress: Progress
 ) -> _Traced:
     config, is_mask = model.config, options.output is Output.MASK
-    arrangement, note = variant.arranged(model)
-    turns = options.streams if variant.arrangement.streams_in_turn else 1
-    batch = options.streams // turns
+    arrangement = variant.arranged(config)
+    turns, batch = variant.in_turn(options.streams)
+    groups = variant.groups(config, options.streams, options.activation_memory)
     progress(f"exporting the {variant.name} encoder")
     image = torch.zeros(batch, *options.frame, 3, dtype=torch.uint8)
     encoder = to_onnx(
@@ -175,7 +179,7 @@ def _trace(
     hidden = [logits_name(arrangement.classes_last)] if is_mask else []
     answers = [*hidden, "mask"] if is_mask else ["logits"]
     decoder = to_onnx(
-        variant.rounded(arrangement.decoder(model, options.frame, options.output)),
+        variant.rounded(arrangement.decoder(model, options.frame, options.output, groups)),
         fed,
         [*(f"{name}_out" for name in STATE if name in fed), *answers],
         options.opset,
@@ -187,6 +191,7 @@ def _trace(
         decoder = variant.arrangement.finished(decoder, arrangement.classes_last)
     graphs = {"encoder": encoder, "decoder": decoder}
     whole = {part: in_turn(graph, turns) for part, graph in graphs.items()} if turns > 1 else graphs
+    note = "" if groups is None else groups.note(config.kept)
     return _Traced(variant, arrangement, note, graphs, whole)
 
 
@@ -215,24 +220,35 @@ def check_options(config: Config, options: ExportOptions) -> None:
             f"{options.streams} streams cannot be exported; use 1 to {MOST_STREAMS}, and more "
             "bundles or streams of one for more cameras"
         )
-    for what, elements in _large_tensors(config, options).items():
-        if elements * options.streams > LARGEST_TENSOR:
-            fewer = ", or fewer --streams" if options.streams > 1 else ""
-            raise MrcfaError(
-                f"{what} would have {elements * options.streams:,} elements and a tensor holds at "
-                f"most {LARGEST_TENSOR:,}: choose a smaller --size or --frame{fewer}"
-            )
+    if options.activation_memory is not None and config.method is not Method.MRCFA:
+        raise MrcfaError(
+            f"--activation-memory is for MRCFA's decoder; that of {config.method.display_name} "
+            "does not work in groups"
+        )
+    for variant in options.variants:
+        for what, elements in _large_tensors(config, options, variant).items():
+            if elements > LARGEST_TENSOR:
+                fewer = ", or fewer --streams" if options.streams > 1 else ""
+                raise MrcfaError(
+                    f"{what} would have {elements:,} elements and a tensor holds at most "
+                    f"{LARGEST_TENSOR:,}: choose a smaller --size or --frame{fewer}"
+                )
 
 
-def _large_tensors(config: Config, options: ExportOptions) -> dict[str, int]:
-    """Elements for each stream."""
-    maps = len(config.references) * config.kept * config.affinity_channels
-    return {
+def _large_tensors(config: Config, options: ExportOptions, variant: Variant) -> dict[str, int]:
+    """Elements, for all streams that a graph serves at once."""
+    _, batch = variant.in_turn(options.streams)
+    groups = variant.groups(config, options.streams, options.activation_memory)
+    maps = len(config.references) * config.kept if groups is None else groups.maps(config)
+    finest = config.tokens_at(config.output_stride) * config.affinity_channels
+    counts = {
         "the image": 3 * options.frame[0] * options.frame[1],
+        "the encoder's finest layer": config.tokens_at(4) * MLP_RATIO * config.width(4),
         "the memory": config.depth * config.tokens * sum(entry_columns(config)),
-        "the encoder's first attention": config.tokens_at(4) * config.tokens_at(32),
-        "the finest affinity": maps * config.tokens_at(config.used_strides[-1]),
+        "the coarsest affinity": len(config.references) * config.tokens_at(32) ** 2,
+        "the finest affinity": maps * finest,
     }
+    return {what: batch * count for what, count in counts.items()}
 
 
 def _labels_of(config: Config) -> Labels:

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 
 import onnx
 import onnx.inliner
+import onnx_ir as ir
 import onnxsim
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from onnx_ir.passes import common as passes
+from onnxscript import optimizer
 from torch import Tensor, nn
 
 from export.select_tokens import DOMAIN, VERSION, SelectTokens, function
@@ -22,6 +25,8 @@ HIGHEST_OPSET = 23
 """torch's exporter writes no newer one."""
 TRACED_OPSET = 18
 """Nor any older than this."""
+FOLDING_ROUNDS = 3
+"""After which no constant is left to fold."""
 REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceMean")
 """Their axes became an input in 18."""
 ADDED_IN_18 = {
@@ -87,10 +92,34 @@ def _trace(
             output_names=list(outputs),
             opset_version=opset,
             dynamo=True,
+            optimize=False,
             verbose=False,
         )
     assert program is not None
-    return program.model_proto
+    return _tidied(program.model)
+
+
+def _tidied(model: ir.Model) -> onnx.ModelProto:
+    """What torch's `optimize` makes of our graphs, without its rules for pairs of nodes.
+
+    Their time grows with the square of the nodes, and a decoder in groups has thousands.
+    """
+    optimizer.inline(model)
+    for _ in range(FOLDING_ROUNDS):
+        optimizer.fold_constants(model)
+        optimizer.remove_unused_nodes(model)
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    passes.DeduplicateInitializersPass()(model)
+    passes.CommonSubexpressionEliminationPass()(model)
+    tidied = onnx.shape_inference.infer_shapes(ir.to_proto(model))
+    kinds = {
+        value.name: value.type.tensor_type.elem_type
+        for value in (*tidied.graph.value_info, *tidied.graph.input)
+    }
+    for node in (node for node in tidied.graph.node if node.op_type == "CastLike"):
+        node.op_type = "Cast"  # which the simplifier folds
+        node.attribute.append(helper.make_attribute("to", kinds[node.input.pop()]))
+    return tidied
 
 
 def _lower(model: onnx.ModelProto, opset: int) -> None:

@@ -6,10 +6,13 @@ from export.arrangement import Arrangement, Size
 from export.decoder import DecoderGraph
 from export.encoder import EncoderGraph, GatheredFusion
 from export.folds import fold_fusion
+from export.groups import DecoderMemory, Groups
 from export.interpolation import GatheredPixels
 from export.segformer import SegFormerEncoder
 from export.stages import with_channels_last
+from export.tensors import entry_columns
 from mrcfa.manifest import Output
+from mrcfa.model.config import Config
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.segformer import SegFormer
 
@@ -20,8 +23,26 @@ class Plain(Arrangement):
     def encoder(self, model: MRCFA, frame: Size) -> nn.Module:
         return fusible(EncoderGraph(model), model, frame)
 
-    def decoder(self, model: MRCFA, frame: Size, output: Output) -> nn.Module:
-        return DecoderGraph(model, frame, output)
+    def decoder(
+        self, model: MRCFA, frame: Size, output: Output, groups: Groups | None = None
+    ) -> nn.Module:
+        return DecoderGraph(model, frame, output, groups or Groups(False, model.config.kept))
+
+    def memory(self, config: Config, itemsize: int, streams: int) -> DecoderMemory:
+        """As TensorRT-RTX takes it: a conv's maps before and after it, and coarser ones.
+
+        Beside them queries before and after SAR's first conv, sums, and what was gathered.
+        """
+        positions = config.tokens_at(config.output_stride)
+        width = config.width(config.strides[-1])
+        gathered = len(config.references) * config.tokens * sum(entry_columns(config))
+        sums = config.classes * (itemsize + 8)
+        return DecoderMemory(
+            config,
+            fixed=streams * (positions * (2 * width * itemsize + sums) + gathered * itemsize),
+            each=streams * positions * itemsize * (4 * config.affinity_channels + 1) // 2,
+            itemsize=itemsize,
+        )
 
 
 def fusible(

@@ -50,7 +50,7 @@ class Queries(nn.Module):
         super().__init__()
         self.grid = grid
         kept = () if kernels is None else kernels.split(1)
-        self.convs = nn.ModuleList(repeated_conv(kernel, width) for kernel in kept)
+        self.convs = nn.ModuleList(RepeatedConv(kernel, width) for kernel in kept)
 
     def forward(self, queries: Tensor) -> list[Tensor]:
         queries = queries.transpose(1, 2)
@@ -72,7 +72,7 @@ class GroupedLayer(nn.Module):
 
     def __init__(self, step: Step, tokens: int) -> None:
         super().__init__()
-        self.conv = repeated_conv(step.conv.weight, tokens)
+        self.conv = RepeatedConv(step.conv.weight, tokens)
         self.norm = MapNorm(step)
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -144,11 +144,22 @@ def upsampled(maps: Tensor) -> Tensor:
     return F.interpolate(maps, scale_factor=2.0, mode="bilinear", align_corners=True)
 
 
-def repeated_conv(weight: Tensor, times: int) -> nn.Conv2d:
-    """The same conv for every token: a grouped conv with the weights repeated, without a bias."""
-    outputs, inputs, kernel, _ = weight.shape
-    conv = nn.Conv2d(
-        times * inputs, times * outputs, kernel, padding=kernel // 2, groups=times, bias=False
-    )
-    conv.weight = nn.Parameter(weight.repeat(times, 1, 1, 1))
-    return conv
+class RepeatedConv(nn.Conv2d):
+    """The same conv for every token: a grouped conv with the weights repeated, without a bias.
+
+    It takes fewer than `times` tokens as well, because a last group may have fewer than the others.
+    """
+
+    def __init__(self, weight: Tensor, times: int) -> None:
+        outputs, inputs, kernel, _ = weight.shape
+        super().__init__(
+            times * inputs, times * outputs, kernel, padding=kernel // 2, groups=times, bias=False
+        )
+        self.weight = nn.Parameter(weight.repeat(times, 1, 1, 1))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        tokens = maps.shape[1] // self.weight.shape[1]
+        if tokens == self.groups:
+            return super().forward(maps)
+        weight = self.weight[: len(self.weight) // self.groups * tokens]
+        return F.conv2d(maps, weight, padding=self.padding, groups=tokens)

@@ -2,8 +2,7 @@
 
 An *arrangement* is how the graphs are laid out for a device; `plain` is for GPUs and every runtime
 but ONNX Runtime on CPUs, which has `ort_cpu`. What a graph looks like is decided by its variant,
-never by a dtype. Where an arrangement does not fit a model, because of its size or its weights, the
-variant takes `plain`, and says so.
+never by a dtype.
 """
 
 from collections.abc import Callable
@@ -14,13 +13,14 @@ from torch import nn
 
 from export.arrangement import Arrangement
 from export.baselines import arrangement_for
+from export.groups import Groups
 from export.ort_cpu.arrangement import ORT_CPU
 from export.plain import PLAIN
 from export.precision import in_fp16, in_fp32
 from mrcfa.arguments import parse_names
 from mrcfa.errors import MrcfaError, named
 from mrcfa.manifest import Device, Limits
-from mrcfa.model.segformer import SegFormer
+from mrcfa.model.config import Config
 
 FP32_LIMITS = Limits(
     largest_error=5e-5, mean_error=5e-6, agreement=0.999, mean_iou=0.99, worst_iou=0.97
@@ -49,15 +49,18 @@ class Variant:
         """`decoder.onnx` is the FP32 graph for CPUs; the others carry their variant's name."""
         return f"{part}.onnx" if self.name == "fp32" else f"{part}.{self.name}.onnx"
 
-    def arranged(self, model: SegFormer) -> tuple[Arrangement, str]:
-        """The arrangement for this model, and why it is not the variant's own, if it is not."""
-        own, plain = (
-            arrangement_for(model.config.method, each) for each in (self.arrangement, PLAIN)
-        )
-        fit = own.fits(model)
-        if fit.fits:
-            return own, ""
-        return plain, f"{plain.name} instead of {own.name}: {fit.reason}"
+    def arranged(self, config: Config) -> Arrangement:
+        """The arrangement for a model's method."""
+        return arrangement_for(config.method, self.arrangement)
+
+    def in_turn(self, streams: int) -> tuple[int, int]:
+        """How often a graph is run for all streams, and for how many of them at once."""
+        return (streams, 1) if self.arrangement.streams_in_turn else (1, streams)
+
+    def groups(self, config: Config, streams: int, budget: int | None) -> Groups | None:
+        """Of the decoder's tokens; None where they cannot come in groups."""
+        _, batch = self.in_turn(streams)
+        return self.arranged(config).groups(config, self.dtype.itemsize, batch, budget)
 
 
 _TABLE = (

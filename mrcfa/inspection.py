@@ -54,10 +54,12 @@ def _variant_lines(name: str, variant: Variant) -> list[str]:
     """A variant: how it is laid out, its tensors, its state, its cost."""
     lines = [
         f"variant {name}: {variant.precision} for {variant.device.value.upper()}s, "
-        + (variant.note or variant.arrangement)
+        + ", ".join(filter(None, [variant.arrangement, variant.note]))
     ]
     for part, graph in variant.graphs.items():
         lines.append(f"  {part} ({graph.file}, {graph.parameters / 1e6:.1f} M parameters)")
+        if graph.activation_bytes is not None:
+            lines.append(f"    {_bytes(graph.activation_bytes)} activations, if nothing is fused")
         lines += [f"    in  {_tensor(spec)}" for spec in graph.inputs]
         lines += [f"    out {_tensor(spec)}" for spec in graph.outputs]
         if graph.wide:

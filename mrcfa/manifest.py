@@ -63,6 +63,8 @@ class Graph:
     outputs: tuple[TensorSpec, ...]
     parameters: int = 0
     wide: tuple[str, ...] = ()
+    activation_bytes: int | None = None
+    """What a runtime holds that runs node after node and fuses none; engines have their own."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Variant:
     encoder: Graph
     decoder: Graph
     note: str = ""
-    """Why the arrangement is not the device's usual one."""
+    """What is special about it, such as groups of tokens."""
     cost: tuple[Cost, ...] = ()
     parity: tuple[Mapping[str, Any], ...] = ()
     """The checks that the export passed."""

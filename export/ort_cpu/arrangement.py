@@ -3,13 +3,15 @@
 import onnx
 from torch import nn
 
-from export.arrangement import Arrangement, Fit, Size
+from export.arrangement import Arrangement, Size
 from export.encoder import EncoderGraph
+from export.groups import DecoderMemory, Groups
 from export.ort_cpu.attention import slice_attention
 from export.ort_cpu.corners import with_corner_mask
-from export.ort_cpu.decoder import OrtCpuDecoder
-from export.ort_cpu.retrieval import LARGEST_EXPONENT, largest_map_value
+from export.ort_cpu.decoder import BLOCK, OrtCpuDecoder
+from export.tensors import entry_columns
 from mrcfa.manifest import Output
+from mrcfa.model.config import Config
 from mrcfa.model.mit import Block, MiT
 from mrcfa.model.mrcfa import MRCFA
 
@@ -22,27 +24,34 @@ class OrtCpu(Arrangement):
     classes_last = True
     streams_in_turn = True
 
-    def fits(self, model: MRCFA) -> Fit:
-        """Exponentials must fit FP32: the softmax is divided after the product with the values.
-
-        See docs/algebra.md, lemma 10.
-        """
-        bound = largest_map_value(model)
-        if bound is None:
-            return Fit(False, "without SAR and MAA no norm bounds the affinities")
-        if bound > 2 * LARGEST_EXPONENT:
-            return Fit(
-                False,
-                f"affinities may reach {bound:.0f} at this size, and their exponentials fit FP32 "
-                f"up to {2 * LARGEST_EXPONENT:.0f}",
-            )
-        return Fit(True)
-
     def encoder(self, model: MRCFA, frame: Size) -> nn.Module:
         return sliced(EncoderGraph(model))
 
-    def decoder(self, model: MRCFA, frame: Size, output: Output) -> nn.Module:
-        return OrtCpuDecoder(model, frame, output)
+    def decoder(
+        self, model: MRCFA, frame: Size, output: Output, groups: Groups | None = None
+    ) -> nn.Module:
+        if groups is None:
+            groups = Groups(True, -(-model.config.kept // BLOCK) * BLOCK)
+        return OrtCpuDecoder(model, frame, output, groups)
+
+    def memory(self, config: Config, itemsize: int, streams: int) -> DecoderMemory:
+        """As ONNX Runtime takes it, one stream at a time.
+
+        A step of refinement has each channel four times, and one map more. Beside them the memory
+        before and after, queries, sums of every reference, and logits twice as large either way.
+        """
+        positions = config.tokens_at(config.output_stride)
+        history = (config.depth + 1) * config.tokens * sum(entry_columns(config))
+        sums = config.classes * (8 + 2 * len(config.references))
+        queries = 3 * config.width(config.strides[-1])
+        return DecoderMemory(
+            config,
+            fixed=itemsize * (2 * history + positions * (sums + queries)),
+            each=itemsize * positions * (4 * config.affinity_channels + 1),
+            itemsize=itemsize,
+            block=BLOCK,
+            one_by_one=True,
+        )
 
     def finished(self, decoder: onnx.ModelProto, classes_last: bool) -> onnx.ModelProto:
         return with_corner_mask(decoder, classes_last)

@@ -4,12 +4,23 @@ One reference after the other, so that its maps stay in the cache; classes on th
 tokens that fill whole blocks of channels.
 """
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from export.decoder import STM, Recall
+from export.decoder import STM, Asked, Recall
+from export.groups import Groups
 from export.ort_cpu.refinement import Aggregation, Maps, first_step, layers
-from export.ort_cpu.retrieval import ClassesFirst, LastAxisMask, LastAxisRetrieval, exponent_offset
+from export.ort_cpu.retrieval import (
+    ClassesFirst,
+    LastAxisMask,
+    LastAxisRetrieval,
+    LastAxisScores,
+    Retrieved,
+    exponent_offset,
+)
 from export.refinement import Affinity, Queries, steps_of
 from mrcfa.manifest import Output
 from mrcfa.model.config import Config
@@ -23,13 +34,20 @@ BLOCK = 16
 class OrtCpuDecoder(nn.Module):
     """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits[, mask])."""
 
-    def __init__(self, model: MRCFA, frame: tuple[int, int], output: Output) -> None:
+    counted: Tensor
+
+    def __init__(
+        self, model: MRCFA, frame: tuple[int, int], output: Output, groups: Groups
+    ) -> None:
         super().__init__()
         config, refinement = model.config, model.refinement
-        self.config, self.scales = config, refinement.strides
-        tokens = -(-config.kept // BLOCK) * BLOCK
+        self.config, self.scales, self.groups = config, refinement.strides, groups
+        tokens = groups.tokens
+        padded = -(-config.kept // tokens) * tokens
         self.recall = Recall(config.references)
-        self.stm = PaddedSTM(config, tokens)
+        self.stm = PaddedSTM(config, padded)
+        counted = (torch.arange(padded) < config.kept).double().view(1, padded, 1)
+        self.register_buffer("counted", counted)
         self.queries, self.affinity = nn.ModuleDict(), nn.ModuleDict()
         self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict()
         for stride in self.scales:
@@ -44,9 +62,8 @@ class OrtCpuDecoder(nn.Module):
                 self.maa[name] = Aggregation(nn.Sequential(*layers(steps, tokens, grid)))
             self.queries[name] = Queries(grid, width, kernels)
             self.affinity[name] = Affinity(grid, 1 if name in self.sar else width)
-        self.retrieval = LastAxisRetrieval(
-            config.grid(4), exponent_offset(model), config.kept, tokens
-        )
+        self.retrieval = LastAxisRetrieval(exponent_offset(model))
+        self.scores = LastAxisScores(config.grid(4))
         self.logits = ClassesFirst()
         self.mask = LastAxisMask(config.size, frame) if output is Output.MASK else None
 
@@ -54,18 +71,25 @@ class OrtCpuDecoder(nn.Module):
         *queries, entry, memory, frame = inputs
         asked = dict(zip(reversed(self.config.used_strides), queries, strict=True))
         references, memory_out, frame_out = self.recall(memory, entry, frame)
-        *keys, values = (part.split(1) for part in self.stm(asked[32], references))
+        *keys, values = self.stm(asked[32], references)
+        kept = [*keys, F.pad(values, (0, 1), value=1.0) * self.counted]
         images = {stride: self.queries[str(stride)](asked[stride]) for stride in self.scales}
-        weights = [
-            self._weights(images, dict(zip(self.config.used_strides, kept, strict=True)))
-            for kept in zip(*keys, strict=True)
-        ]
-        logits = self.retrieval(base, weights, values)
+        logits = self.scores(base, list(self._retrieved(images, kept)))
         answers = [self.logits(logits)] if self.mask is None else [logits, self.mask(logits)]
         return memory_out, frame_out, *answers
 
-    def _weights(self, asked: dict[int, list[Tensor]], keys: dict[int, Tensor]) -> Tensor:
-        """SAR and MAA for one reference: (1, S, h·w) on the finest grid."""
+    def _retrieved(self, asked: Asked, kept: Sequence[Tensor]) -> Iterator[Tensor]:
+        """What each reference says; see `LastAxisRetrieval`."""
+        for reference in self.groups.references(kept, streams=1):
+            found: Retrieved | None = None
+            for *keys, values in self.groups.split(reference):
+                found = self.retrieval(self._weights(asked, keys), values, found)
+            assert found is not None
+            yield found.sums
+
+    def _weights(self, asked: Asked, kept: Sequence[Tensor]) -> Tensor:
+        """SAR and MAA of a reference's tokens: (1, s, h·w) on the finest grid."""
+        keys = dict(zip(self.config.used_strides, kept, strict=True))
         refined: Maps | None = None
         for stride in self.scales:
             name = str(stride)
@@ -83,7 +107,7 @@ class OrtCpuDecoder(nn.Module):
 class PaddedSTM(STM):
     """`STM`, padded to `tokens` tokens: after the last kept one the first come again.
 
-    `LastAxisRetrieval` multiplies the padding by zero (docs/algebra.md, lemma 6).
+    The padding's values are multiplied by zero (docs/algebra.md, lemma 6).
     """
 
     order: Tensor

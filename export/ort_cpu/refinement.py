@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.refinement import Step, repeated_conv, upsampled
+from export.refinement import RepeatedConv, Step, upsampled
 
 SMALLEST_GAMMA = 1e-9
 """Takes the place of a γ of zero, by which `SplitNorm` could not divide."""
@@ -49,7 +49,7 @@ class SplitLayer(nn.Module):
         super().__init__()
         self.norm = _norm(step, tokens, grid)
         self.convs = nn.ModuleList(
-            nn.ModuleList(repeated_conv(kernel[None, None], tokens) for kernel in kernels)
+            nn.ModuleList(RepeatedConv(kernel[None, None], tokens) for kernel in kernels)
             for kernels in _scaled_weight(step, self.norm)
         )
 

@@ -5,37 +5,62 @@ any axis but the last against the grain. `export.ort_cpu.corners` makes the mask
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from export.interpolation import Taps, resizing
 from mrcfa.model.frames import FullSizeMask, resize
 from mrcfa.model.mrcfa import MRCFA
 
 
+class Retrieved(NamedTuple):
+    """Of the tokens so far, at every position."""
+
+    sums: Tensor
+    """(1, h·w, C + 1): the values weighted by exponentials, and beside them the exponentials."""
+    largest: Tensor | None
+    """(1, h·w, 1), the largest map, where the exponentials are relative to it."""
+
+
 class LastAxisRetrieval(nn.Module):
-    """`export.decoder.Retrieval` with classes last, (1, H/4, W/4, C), divided after the product.
+    """`export.decoder.Retrieval` with classes last: (1, s, h·w) maps, (1, s, C + 1) values.
 
     The softmax is exp(x − offset) divided by its sum. A column of ones beside the values makes the
-    product with the values compute that sum too (docs/algebra.md, lemma 10). Tokens after the first
-    `kept` are padding: their rows of values and ones are zero.
+    product with the values compute that sum too (docs/algebra.md, lemma 10). The rows of tokens
+    that are padding are zero. Where no offset is known to fit, the largest map takes its place.
     """
 
-    counted: Tensor
-
-    def __init__(self, quarter: tuple[int, int], offset: float, kept: int, tokens: int) -> None:
+    def __init__(self, offset: float | None) -> None:
         super().__init__()
-        self.quarter, self.offset = quarter, offset
-        self.register_buffer("counted", (torch.arange(tokens) < kept).float().view(1, tokens, 1))
+        self.offset = offset
 
-    def forward(self, base: Tensor, refined: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    def forward(self, maps: Tensor, values: Tensor, others: Retrieved | None) -> Retrieved:
+        if self.offset is not None:
+            sums = (maps - self.offset).exp().transpose(1, 2) @ values
+            return Retrieved(sums if others is None else others.sums + sums, None)
+        highest = maps.amax(dim=1, keepdim=True)
+        sums = (maps - highest).exp().transpose(1, 2) @ values
+        largest = highest.transpose(1, 2)
+        if others is None or others.largest is None:
+            return Retrieved(sums, largest)
+        most = torch.maximum(largest, others.largest)
+        old, new = (others.largest - most).exp(), (largest - most).exp()
+        return Retrieved(others.sums * old + sums * new, most)
+
+
+class LastAxisScores(nn.Module):
+    """(1, C, h, w) base, and what each reference says -> (1, H/4, W/4, C) logits."""
+
+    def __init__(self, quarter: tuple[int, int]) -> None:
+        super().__init__()
+        self.quarter = quarter
+
+    def forward(self, base: Tensor, found: Sequence[Tensor]) -> Tensor:
         scores = base.permute(0, 2, 3, 1)
-        for maps, tokens in zip(refined, values, strict=True):
-            exponentials = (maps - self.offset).exp().transpose(1, 2)
-            sums = exponentials @ (F.pad(tokens, (0, 1), value=1.0) * self.counted)
+        for sums in found:
             scores = scores + (sums[..., :-1] / sums[..., -1:]).view(scores.shape)
         return resize_last_axis(scores, self.quarter)
 
@@ -96,12 +121,15 @@ def largest_map_value(model: MRCFA) -> float | None:
     return gamma * model.config.tokens_at(model.refinement.strides[-1]) ** 0.5 + beta
 
 
-def exponent_offset(model: MRCFA) -> float:
-    """What to subtract from maps of a model that fits, so that exp stays in FP32's range.
+def exponent_offset(model: MRCFA) -> float | None:
+    """What to subtract from all maps, so that exp stays in FP32's range, if that can be told.
 
-    A constant in place of the running maximum of a softmax (docs/algebra.md, lemma 10).
+    A constant in place of the maximum of a softmax (docs/algebra.md, lemma 10).
     """
-    return max(0.0, (largest_map_value(model) or 0.0) - LARGEST_EXPONENT)
+    bound = largest_map_value(model)
+    if bound is None or bound > 2 * LARGEST_EXPONENT:
+        return None
+    return max(0.0, bound - LARGEST_EXPONENT)
 
 
 def resize_last_axis(maps: Tensor, size: tuple[int, int]) -> Tensor:

@@ -1,6 +1,6 @@
 """Cross-frame affinities and the paper's three operations on them: STM, SAR and MAA."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -90,3 +90,23 @@ class AffinityRefinement(nn.Module):
 def gather_tokens(tokens: Tensor, selected: Tensor) -> Tensor:
     """(B, N, C) and (B, S) -> (B, S, C)."""
     return torch.take_along_dim(tokens, selected.unsqueeze(2), dim=1)
+
+
+def retrieved_in_groups(groups: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """softmax(maps) @ values over all tokens, given maps (B, n, s) and values (B, s, C) of groups.
+
+    The answers of groups, (B, n, C), are averaged by their sums of exponentials, whose logarithm is
+    kept (docs/algebra.md, lemma 16).
+    """
+    answer: Tensor | None = None
+    for maps, values in groups:
+        found = maps.softmax(dim=2) @ values
+        weight = maps.logsumexp(dim=2, keepdim=True)
+        if answer is None:
+            answer, known = found, weight
+            continue
+        total = torch.logaddexp(known, weight)
+        answer = answer * (known - total).exp() + found * (weight - total).exp()
+        known = total
+    assert answer is not None
+    return answer

@@ -32,7 +32,8 @@ class FeaturePyramid(MRCFA):
         )
 
     def retrieve(self, target: Target, reference: Reference) -> Tensor:
-        selected, affinities = self._affinities(target, reference)
+        selected = self.select(target, reference)
+        affinities = self._affinities(target, reference, selected)
         values = gather_tokens(reference.values, selected)
         merged: Tensor | None = None
         for stride, affinity in affinities.items():

@@ -28,17 +28,35 @@ class Normalise(nn.Module):
         return (resize(pixels, self.size) - self.mean) / self.std
 
 
+CLASSES_AT_ONCE = 16
+"""Of full-size logits: at 1088×1920 all 124 of VSPW would take 1 GB."""
+
+
 class FullSizeMask(nn.Module):
-    """(B, classes, H/4, W/4) logits -> H×W -> the frame's own size, and only then the argmax."""
+    """(B, classes, H/4, W/4) logits -> H×W -> the frame's own size, and only then the argmax.
+
+    A few classes at a time, with the best so far.
+    """
 
     def __init__(self, size: Size, frame: Size) -> None:
         super().__init__()
         self.sizes = (size, frame)
 
     def forward(self, logits: Tensor) -> Tensor:
+        best, mask = self._best(logits[:, :CLASSES_AT_ONCE])
+        for first in range(CLASSES_AT_ONCE, logits.shape[1], CLASSES_AT_ONCE):
+            scores, classes = self._best(logits[:, first : first + CLASSES_AT_ONCE])
+            better = scores > best
+            best = torch.where(better, scores, best)
+            mask = torch.where(better, classes + first, mask)
+        return mask
+
+    def _best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The largest full-size logits, and the first class that has them, (B, h, w) each."""
         for size in self.sizes:
             logits = resize(logits, size)
-        return logits.argmax(dim=1).to(torch.uint8)
+        scores, classes = logits.max(dim=1)
+        return scores, classes.to(torch.uint8)
 
 
 def network_input(image: NDArray[np.uint8], size: Size) -> Tensor:

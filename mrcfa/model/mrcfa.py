@@ -15,6 +15,7 @@ from mrcfa.model.affinity import (
     AffinityRefinement,
     gather_tokens,
     importance,
+    retrieved_in_groups,
     select_tokens,
     upsample_keys,
 )
@@ -24,6 +25,9 @@ from mrcfa.model.mit import as_tokens
 from mrcfa.model.segformer import Features, SegFormer
 
 Grid = tuple[int, int]
+
+LARGEST_MAPS = 1 << 25
+"""Affinities at the finest scale that are refined at once: 128 MB for each of their channels."""
 
 
 class Target(NamedTuple):
@@ -101,42 +105,59 @@ class MRCFA(SegFormer):
 
     def relate(self, target: Target, reference: Reference) -> Relation:
         """STM, SAR, MAA and the softmax over the kept tokens, for one reference."""
-        selected, affinities = self._affinities(target, reference)
+        selected = self.select(target, reference)
+        return Relation(selected, self._refined(target, reference, selected).softmax(dim=2))
+
+    def select(self, target: Target, reference: Reference) -> Tensor:
+        """STM: the kept tokens, (B, S)."""
+        coarse = target.queries[32] @ reference.keys[32].transpose(1, 2)
+        scores = upsample_keys(importance(coarse).unsqueeze(1), reference.grids[32], reference.grid)
+        return select_tokens(scores.squeeze(1), self.config.kept_of(math.prod(reference.grid)))
+
+    def retrieve(self, target: Target, reference: Reference) -> Tensor:
+        """What one reference says of the target's positions, (B, 256, h, w).
+
+        Tokens are refined one by one, so they come in groups: no size needs all maps at once.
+        """
+        selected = self.select(target, reference)
+        positions = math.prod(target.grids[self.config.strides[-1]])
+        tokens = retrieved_in_groups(
+            (
+                self._refined(target, reference, group),
+                gather_tokens(reference.values, group),
+            )
+            for group in selected.split(max(1, LARGEST_MAPS // positions), dim=1)
+        )
+        return tokens.transpose(1, 2).view_as(target.feature)
+
+    def _refined(self, target: Target, reference: Reference, selected: Tensor) -> Tensor:
+        """SAR and MAA of some tokens' affinities: (B, s) -> (B, h·w, s)."""
         maps = {}
-        for stride, affinity in affinities.items():
+        for stride, affinity in self._affinities(target, reference, selected).items():
             images = affinity.transpose(1, 2).unflatten(2, target.grids[stride])
             maps[stride] = images.flatten(0, 1).unsqueeze(1)
         refined = self.refinement(maps)
         refined = resize(refined, target.feature.shape[2:], align_corners=True)
-        weights = refined.view(*selected.shape, -1).transpose(1, 2).softmax(dim=2)
-        return Relation(selected, weights)
+        return refined.view(*selected.shape, -1).transpose(1, 2)
 
-    def _affinities(self, target: Target, reference: Reference) -> tuple[Tensor, dict[int, Tensor]]:
-        """STM: the kept tokens (B, S), and their affinities (B, h·w, S) at every scale."""
-        grid = reference.grid
-        coarse = target.queries[32] @ reference.keys[32].transpose(1, 2)
-        scores = upsample_keys(importance(coarse).unsqueeze(1), reference.grids[32], grid)
-        selected = select_tokens(scores.squeeze(1), self.config.kept_of(math.prod(grid)))
+    def _affinities(
+        self, target: Target, reference: Reference, selected: Tensor
+    ) -> dict[int, Tensor]:
+        """Affinities of some tokens at every scale: (B, s) -> (B, h·w, s)."""
         affinities = {}
         for stride in self.config.strides:
-            if reference.grids[stride] == grid:
+            if reference.grids[stride] == reference.grid:
                 keys = gather_tokens(reference.keys[stride], selected)
                 affinities[stride] = target.queries[stride] @ keys.transpose(1, 2)
             else:
                 affinity = upsample_keys(
                     target.queries[stride] @ reference.keys[stride].transpose(1, 2),
                     reference.grids[stride],
-                    grid,
+                    reference.grid,
                 )
                 kept = torch.take_along_dim(affinity, selected.unsqueeze(1), dim=2)
                 affinities[stride] = kept
-        return selected, affinities
-
-    def retrieve(self, target: Target, reference: Reference) -> Tensor:
-        """What one reference says of the target's positions, (B, 256, h, w)."""
-        selected, weights = self.relate(target, reference)
-        tokens = weights @ gather_tokens(reference.values, selected)
-        return tokens.transpose(1, 2).view_as(target.feature)
+        return affinities
 
     def decode(self, target: Target, references: list[Reference]) -> Tensor:
         """Retrieve from every reference, average, add the target's own feature."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from export.decoder import Retrieval
+from export.decoder import Retrieval, Scores
 from export.encoder import FoldedFusion, GatheredFusion
 from export.folds import Affine
 from export.interpolation import GatheredPixels, Interpolation
@@ -78,5 +78,5 @@ def test_a_softmax_that_is_divided_after_the_product_is_the_softmax():
     values = torch.randn(3, 9, 5)
     weights = maps.softmax(dim=1)
     scores = base + torch.einsum("rsc,rsp->cp", values, weights).view_as(base)
-    answer = Retrieval((12, 20), tokens=9)(base, maps, values)
+    answer = Scores((12, 20))(base, [Retrieval(tokens=9)(maps, values, None)])
     torch.testing.assert_close(answer, F.interpolate(scores, scale_factor=2, mode="bilinear"))

@@ -2,9 +2,15 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from export.decoder import Retrieval
-from export.ort_cpu.retrieval import LARGEST_EXPONENT, LastAxisMask, LastAxisRetrieval
+from export.decoder import Retrieval, Scores
+from export.ort_cpu.retrieval import (
+    LARGEST_EXPONENT,
+    LastAxisMask,
+    LastAxisRetrieval,
+    LastAxisScores,
+)
 from mrcfa.model.frames import FullSizeMask
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -15,31 +21,40 @@ QUARTER = (12, 20)
 
 @pytest.fixture
 def inputs():
-    """Base, maps in [0, 30] and values; four tokens are padding."""
+    """Base, maps in [0, 30] and values with a column of ones; four tokens are padding."""
     positions = GRID[0] * GRID[1]
     base = torch.randn(1, CLASSES, *GRID)
     maps = 30 * torch.rand(REFERENCES, TOKENS, positions)
-    return base, maps, torch.randn(REFERENCES, TOKENS, CLASSES)
+    values = F.pad(torch.randn(REFERENCES, TOKENS, CLASSES), (0, 1), value=1.0)
+    values[:, KEPT:] = 0
+    return base, maps, values
 
 
-@pytest.mark.parametrize("offset", [0.0, 3.0, 25.0])
-def test_the_division_after_the_product_gives_the_same_logits(inputs, offset):
+@pytest.mark.parametrize("offset", [0.0, 3.0, 25.0, None])
+@pytest.mark.parametrize("group", [TOKENS, 8, 4])
+def test_the_division_after_the_product_gives_the_same_logits(inputs, offset, group):
     base, maps, values = inputs
-    plain = Retrieval(QUARTER, KEPT)
-    plain_logits = plain(base.float(), maps[:, :KEPT].float(), values[:, :KEPT].float()).double()
-    last = LastAxisRetrieval(QUARTER, offset, KEPT, TOKENS).double()
-    logits = last(base, maps.split(1), values.split(1)).permute(0, 3, 1, 2)
+    plain = Retrieval(KEPT)(maps[:, :KEPT].float(), values[:, :KEPT, :-1].float(), None)
+    plain_logits = Scores(QUARTER)(base.float(), [plain]).double()
+    last, found = LastAxisRetrieval(offset).double(), []
+    for tokens in zip(maps.split(1), values.split(1), strict=True):
+        sums = None
+        for part in zip(*(each.split(group, dim=1) for each in tokens), strict=True):
+            sums = last(*part, sums)
+        found.append(sums.sums)
+    logits = LastAxisScores(QUARTER)(base, found).permute(0, 3, 1, 2)
     torch.testing.assert_close(logits, plain_logits, rtol=1e-5, atol=1e-5)
 
 
 def test_fp32_holds_the_sums_at_the_edge_of_what_fits():
     """All tokens at the bound, with values far beyond any classifier's."""
     bound, positions = 2 * LARGEST_EXPONENT, GRID[0] * GRID[1]
-    last = LastAxisRetrieval(GRID, bound - LARGEST_EXPONENT, TOKENS, TOKENS).float()
+    last = LastAxisRetrieval(bound - LARGEST_EXPONENT).float()
     for level in (0.0, bound):
         maps = torch.full((1, TOKENS, positions), level).float()
-        values = torch.full((1, TOKENS, CLASSES), 1e6).float()
-        logits = last(torch.zeros(1, CLASSES, *GRID).float(), [maps], [values])
+        values = F.pad(torch.full((1, TOKENS, CLASSES), 1e6), (0, 1), value=1.0).float()
+        found = last(maps, values, None).sums
+        logits = LastAxisScores(GRID)(torch.zeros(1, CLASSES, *GRID).float(), [found])
         torch.testing.assert_close(logits, torch.full_like(logits, 1e6))
 
 

@@ -1,0 +1,182 @@
+"""Tokens in groups: the same logits, less memory, and groups that a budget chooses."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from export.decoder import DecoderGraph
+from export.exporter import ExportOptions, check_options
+from export.groups import Groups
+from export.ort_cpu.arrangement import ORT_CPU
+from export.plain import PLAIN
+from export.precision import in_fp16, in_fp32
+from export.variants import VARIANTS
+from mrcfa import MrcfaError
+from mrcfa.manifest import Output
+from mrcfa.model import mrcfa as reference_model
+from mrcfa.model.affinity import retrieved_in_groups
+from mrcfa.model.config import preset
+from mrcfa.model.frames import FullSizeMask, network_input
+from mrcfa.model.mrcfa import MRCFA
+
+SIZE = (96, 160)
+
+
+def config_at(size, backbone="b1", dataset="vspw", **changes):
+    return preset(dataset, backbone, size=size, **changes)
+
+
+def decoder_answers(model, arrangement, groups, images, rounded=in_fp32, streams=1):
+    """Logits of every frame, (T, B, classes, H/4, W/4), from a decoder with these groups."""
+    config = model.config
+    encoder = rounded(arrangement.encoder(model, config.size))
+    decoder = rounded(arrangement.decoder(model, config.size, Output.LOGITS, groups))
+    answers, state = [], None
+    for image in images:
+        frames = torch.from_numpy(image).expand(streams, *image.shape)
+        features = encoder(frames)
+        if state is None:
+            entry = features[-1]
+            memory = torch.zeros(streams, config.depth, *entry.shape[1:], dtype=entry.dtype)
+            state = [memory, torch.zeros(streams, dtype=torch.int32)]
+        *state, logits = decoder(*features, *state)
+        answers.append(logits)
+    return torch.stack(answers).float()
+
+
+@pytest.mark.parametrize("dataset", ["vspw", "cityscapes"])
+@pytest.mark.parametrize("backbone", ["b0", "b1"])
+@torch.no_grad()
+def test_groups_of_any_size_are_one_group(dataset, backbone, clip):
+    """One, two and three groups, an uneven one, and every token alone."""
+    model = MRCFA(config_at((64, 96), backbone, dataset), seed=3)
+    kept, images = model.config.kept, clip(4, 64, 96)
+    whole = decoder_answers(model, PLAIN, None, images)
+    span = whole.max() - whole.min()
+    for tokens in {kept, -(-kept // 2), -(-kept // 3), kept - 1, 1}:
+        found = decoder_answers(model, PLAIN, Groups(True, tokens), images)
+        assert (found - whole).abs().max() < 1e-5 * span, tokens
+
+
+@torch.no_grad()
+def test_groups_on_cpus_are_one_group(clip):
+    """Padded to blocks of 16 tokens; with a constant offset and with a running maximum."""
+    model = MRCFA(config_at((192, 320)), seed=3)
+    images = clip(2, 192, 320)
+    whole = decoder_answers(model, ORT_CPU, None, images)
+    span = whole.max() - whole.min()
+    for part in model.refinement.modules():
+        if isinstance(part, torch.nn.GroupNorm):
+            last = part
+    for gamma in (1.0, 100.0):
+        torch.nn.init.constant_(last.weight, gamma)
+        whole = decoder_answers(model, ORT_CPU, None, images)
+        found = decoder_answers(model, ORT_CPU, Groups(True, 16), images)
+        assert (found - whole).abs().max() < 1e-5 * span
+
+
+@torch.no_grad()
+def test_groups_of_several_streams_are_those_of_one(clip):
+    model = MRCFA(config_at(SIZE, "b0"), seed=3)
+    images = clip(3, *SIZE)
+    lone = decoder_answers(model, PLAIN, None, images)
+    three = decoder_answers(model, PLAIN, Groups(True, 5), images, streams=3)
+    assert (three - lone).abs().max() < 1e-5 * (lone.max() - lone.min())
+
+
+@torch.no_grad()
+def test_fp16_is_no_worse_in_groups(clip):
+    model = MRCFA(config_at(SIZE), seed=3)
+    images = clip(12, *SIZE)
+    exact = decoder_answers(model, PLAIN, None, images)
+    errors = {
+        groups: (decoder_answers(model, PLAIN, groups, images, in_fp16) - exact).abs().mean()
+        for groups in (None, Groups(True, 4), Groups(True, 1))
+    }
+    assert max(errors.values()) <= 1.02 * errors[None]
+
+
+@pytest.mark.parametrize("most", [1, 240, 700])
+@torch.no_grad()
+def test_the_reference_model_retrieves_in_groups_alike(most, clip, monkeypatch):
+    model = MRCFA(config_at(SIZE), seed=3)
+    features = [model.encode(network_input(image, SIZE)) for image in clip(2, *SIZE)]
+    target, reference = model.ask(features[1]), model.answer(features[0])
+    whole = model.retrieve(target, reference)
+    monkeypatch.setattr(reference_model, "LARGEST_MAPS", most)
+    torch.testing.assert_close(model.retrieve(target, reference), whole, rtol=1e-5, atol=1e-5)
+
+
+def test_a_softmax_goes_on_where_it_stopped(float64):
+    """Also where later maps are larger by hundreds, or smaller."""
+    maps, values = 300 * torch.randn(2, 7, 10), torch.randn(2, 10, 3)
+    wanted = maps.softmax(dim=2) @ values
+    for sizes in ([10], [3, 7], [1, 4, 5], [1] * 10):
+        groups = zip(maps.split(sizes, dim=2), values.split(sizes, dim=1), strict=True)
+        torch.testing.assert_close(retrieved_in_groups(groups), wanted)
+
+
+@pytest.mark.parametrize("classes", [2, 16, 17, 40])
+def test_a_mask_made_of_few_classes_at_a_time_is_the_argmax(classes):
+    """The first of equals included."""
+    logits = torch.randn(1, classes, 6, 10).round(decimals=1)
+    wanted = torch.nn.functional.interpolate(logits, size=(24, 40), mode="bilinear").argmax(dim=1)
+    assert torch.equal(FullSizeMask((24, 40), (24, 40))(logits), wanted.to(torch.uint8))
+
+
+@pytest.mark.parametrize("variant", ["fp32", "fp16", "fp32-gpu"])
+@pytest.mark.parametrize("backbone", ["b0", "b1", "b5"])
+@pytest.mark.parametrize(("dataset", "size"), [("vspw", (480, 864)), ("cityscapes", (512, 1024))])
+def test_the_datasets_own_sizes_are_one_group(variant, backbone, dataset, size):
+    config = config_at(size, backbone, dataset)
+    groups = VARIANTS[variant].groups(config, 1, None)
+    assert groups.tokens >= config.kept
+    assert groups.one_by_one == (variant == "fp32")
+
+
+@pytest.mark.parametrize("arrangement", [PLAIN, ORT_CPU], ids=lambda each: each.name)
+def test_a_decoders_memory_grows_with_the_pixels(arrangement):
+    """Not with their square: 25 times the pixels of 480×864, at most 27 times the memory."""
+    sizes = [(480, 864), (1088, 1920), (2176, 3840)]
+    memories = [arrangement.memory(config_at(size), 4, 1) for size in sizes]
+    taken = [
+        memory.of(arrangement.groups(config_at(size), 4, 1, None))
+        for size, memory in zip(sizes, memories, strict=True)
+    ]
+    for (smaller, larger), (few, many) in zip(pairwise(taken), pairwise(sizes), strict=True):
+        pixels = (many[0] * many[1]) / (few[0] * few[1])
+        assert larger / smaller < pixels**1.15
+
+
+def test_a_smaller_budget_makes_smaller_groups_down_to_one_token():
+    config = config_at((1088, 1920))
+    memory = PLAIN.memory(config, 2, 1)
+    groups = [PLAIN.groups(config, 2, 1, megabytes * 10**6) for megabytes in (2000, 500, 200, 80)]
+    assert groups[0] == Groups(False, config.kept)
+    assert groups[1] == Groups(True, config.kept)
+    assert all(one.tokens > other.tokens for one, other in pairwise(groups[1:]))
+    for each, megabytes in zip(groups, (2000, 500, 200, 80), strict=True):
+        assert memory.of(each) <= megabytes * 10**6
+    least = -(-memory.of(Groups(True, 1)) // 10**6)
+    assert PLAIN.groups(config, 2, 1, least * 10**6).tokens >= 1
+    with pytest.raises(MrcfaError, match=f"holds {least} MB with the fewest tokens at once"):
+        PLAIN.groups(config, 2, 1, (least - 1) * 10**6)
+
+
+def test_sizes_past_what_a_tensor_holds_are_refused_by_name_even_in_groups():
+    with pytest.raises(MrcfaError, match=r"the coarsest affinity would have 3,149,280,000 elem"):
+        config = config_at((4320, 7680))
+        check_options(config, ExportOptions(config.size))
+    config = config_at((2176, 3840))
+    check_options(config, ExportOptions(config.size))
+
+
+def test_the_groups_of_a_graph_share_their_weights():
+    model = MRCFA(config_at(SIZE), seed=3)
+    whole, grouped = (
+        DecoderGraph(model, SIZE, Output.LOGITS, groups)
+        for groups in (Groups(False, model.config.kept), Groups(True, 2))
+    )
+    counts = [sum(weight.numel() for weight in graph.parameters()) for graph in (whole, grouped)]
+    assert counts[1] < counts[0]
