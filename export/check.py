@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from export.onnx_graph import logits_name
 from export.ort_cpu.turns import brought_out
+from export.slices import attention_in_slices
 from mrcfa.data.synthetic import drifting_clip
 from mrcfa.manifest import STATE, Limits, Output
 from mrcfa.model.frames import full_size_mask, network_input
@@ -143,7 +144,8 @@ class _Graphs:
         self._logits = logits_name(self._classes_last)
         if output is Output.MASK:
             graph = brought_out(graph, self._logits)
-        self._encoder = _session(str(proof.encoder))
+        encoder = attention_in_slices(onnx.load(proof.encoder))
+        self._encoder = _session(encoder.SerializeToString())
         self._decoder = _session(graph.SerializeToString())
         self._state = {
             value.name: np.zeros(value.shape, _NUMPY[value.type])

@@ -96,7 +96,8 @@ def export(
             err=True,
         )
 
-    from export.exporter import ExportOptions, export_bundle
+    from export.exporter import ExportOptions, check_options, export_bundle
+    from export.memory import WORTH_TELLING, check_memory
     from export.variants import variants_named
 
     options = ExportOptions(
@@ -109,11 +110,15 @@ def export(
         activation_memory=None if activation_memory is None else activation_memory * 10**6,
         labels=named_classes,
     )
+    check_options(config, options)
+    needed = check_memory(config, options)
+    if needed >= WORTH_TELLING:
+        typer.echo(f"mrcfa: this takes about {needed / 1e9:.1f} GB of memory", err=True)
     with working() as say:
         bundle = export_bundle(config, path, weights, seed, options, force, say)
     for name, variant in bundle.manifest.variants.items():
         if variant.note:
-            typer.echo(f"{name} has its tokens in {variant.note}")
+            typer.echo(f"{name}: {variant.note}")
         for check in variant.parity:
             typer.echo(
                 f"{name} {check['name']}: {check['value']:.3g} "

@@ -43,7 +43,8 @@ def activation_bytes(model: onnx.ModelProto) -> int:
     for node in nodes:
         if node.op_type in _FREE and node.input:
             owner[node.output[0]] = owner.get(node.input[0], node.input[0])
-    made, last = {}, {}
+    made: dict[str, int] = {}
+    last: dict[str, int] = {}
     for at, node in enumerate(nodes):
         made |= {name: at for name in node.output if name not in owner}
         last |= {owner.get(name, name): at for name in (*node.output, *node.input)}

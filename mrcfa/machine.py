@@ -50,6 +50,22 @@ _PACKAGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
 )
 
 
+def available_memory() -> int | None:
+    """Bytes that a process may still take here; None where the system does not tell."""
+    limits = []
+    meminfo = Path("/proc/meminfo")
+    if meminfo.is_file():
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        limits.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    group = Path("/sys/fs/cgroup")
+    try:
+        most, used = ((group / f"memory.{each}").read_text() for each in ("max", "current"))
+        limits.append(int(most) - int(used))
+    except (OSError, ValueError):  # no such file, or "max"
+        pass
+    return min(limits, default=None)
+
+
 def findings() -> list[Finding]:
     """Everything `mrcfa doctor` reports, hardware first."""
     cards = gpus()

@@ -1,0 +1,47 @@
+"""What an export takes: told before it starts, refused where it is not there."""
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import mrcfa.machine
+from export.cost import activation_bytes
+from export.exporter import ExportOptions
+from export.memory import check_memory, needed_bytes
+from mrcfa import MrcfaError, preset
+
+
+def test_a_machine_with_too_little_memory_is_told_so_before_any_work(monkeypatch):
+    config = preset("vspw", "b1", size=(1088, 1920))
+    options = ExportOptions(config.size)
+    needed = needed_bytes(config, options)
+    monkeypatch.setattr(mrcfa.machine, "available_memory", lambda: needed - 1)
+    with pytest.raises(
+        MrcfaError, match=r"takes about 6\.8 GB of memory and 6\.8 GB are free; choose a"
+    ):
+        check_memory(config, options)
+    for there in (needed, None):
+        monkeypatch.setattr(mrcfa.machine, "available_memory", lambda there=there: there)
+        assert check_memory(config, options) == needed
+
+
+def test_this_machine_tells_its_memory():
+    assert mrcfa.machine.available_memory() > 10**8
+
+
+def test_activations_are_what_is_alive_at_once():
+    """x -> a -> b (a view) -> c, and d beside them: c is made while a lives, d once a is gone."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Flatten", ["a"], ["b"], axis=0),
+        helper.make_node("Neg", ["b"], ["c"]),
+        helper.make_node("Concat", ["c", "c", "c"], ["d"], axis=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 100])],
+        [helper.make_tensor_value_info("d", TensorProto.FLOAT, [3, 100])],
+    )
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph))
+    assert activation_bytes(model) == 400 + 1200  # c and d; a and c were 800
