@@ -16,8 +16,8 @@ from mrcfa.data.datasets import dataset_named
 from mrcfa.errors import MrcfaError
 from mrcfa.model.config import Config
 
-USUAL_NUMBERS = 96_000_000
-"""For maps in the making, unless the dataset's own size needs more in one group."""
+NUMBERS_PER_PIXEL = 46
+"""Room for maps in the making, unless the dataset's own size needs more in one group."""
 
 
 class Groups(NamedTuple):
@@ -97,12 +97,10 @@ class DecoderMemory:
 
 
 def usual_budget(memory: DecoderMemory, at_preset: DecoderMemory) -> int:
-    """Grows with the pixels: what is fixed does, and maps in the making have the same room.
-
-    The dataset's own size is in one group.
-    """
-    room = max(USUAL_NUMBERS * memory.itemsize, at_preset.maps(at_preset.whole))
-    return memory.fixed + room
+    """Grows with the pixels, as what is fixed does. The dataset's own size is in one group."""
+    height, width = memory.config.size
+    room = NUMBERS_PER_PIXEL * height * width * memory.itemsize
+    return memory.fixed + max(room, at_preset.maps(at_preset.whole))
 
 
 def at_preset_size(config: Config) -> Config:
