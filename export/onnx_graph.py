@@ -88,18 +88,16 @@ def _trace(
         program = torch.onnx.export(
             module.eval(),
             tuple(inputs.values()),
-            input_names=list(inputs),
-            output_names=list(outputs),
             opset_version=opset,
             dynamo=True,
             optimize=False,
             verbose=False,
         )
     assert program is not None
-    return _tidied(program.model)
+    return _tidied(program.model, [*inputs], outputs)
 
 
-def _tidied(model: ir.Model) -> onnx.ModelProto:
+def _tidied(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
     """What torch's `optimize` makes of our graphs, without its rules for pairs of nodes.
 
     Their time grows with the square of the nodes, and a decoder in groups has thousands.
@@ -111,6 +109,10 @@ def _tidied(model: ir.Model) -> onnx.ModelProto:
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     passes.DeduplicateInitializersPass()(model)
     passes.CommonSubexpressionEliminationPass()(model)
+    passes.OutputFixPass()(model)  # an input that is an output too gets a node between them
+    ends = [*model.graph.inputs, *model.graph.outputs]
+    for value, name in zip(ends, [*inputs, *outputs], strict=True):
+        value.name = name
     tidied = onnx.shape_inference.infer_shapes(ir.to_proto(model))
     kinds = {
         value.name: value.type.tensor_type.elem_type

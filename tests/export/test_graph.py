@@ -164,4 +164,4 @@ def test_onnx_runtime_refines_in_its_blocked_layout(bundle, tmp_path):
     assert blocked >= {"Conv", "AveragePool", "Upsample"}
     plain = {node.name for node in nodes if node.op_type in ("Conv", "AveragePool", "Resize")}
     plain -= {node.name for node in nodes if node.domain == "com.microsoft.nchwc"}
-    assert {name.partition("/")[0] for name in plain} == {"retrieval"}
+    assert {name.partition("/")[0] for name in plain} == {"scores"}
