@@ -1,11 +1,8 @@
 """`bench` on real bundles: every row and every verdict."""
 
 import json
-import shutil
 import sys
 from dataclasses import replace
-
-import fake_gpu
 
 import benchmarks.bench
 import benchmarks.contenders
@@ -19,7 +16,7 @@ from benchmarks.table import notes
 from mrcfa.backends import Options, open_backend
 from mrcfa.bundle import Bundle
 from mrcfa.machine import Gpu
-from mrcfa.manifest import Device, Engine
+from mrcfa.manifest import Device
 
 
 def test_every_backend_has_a_row_and_those_that_ran_compute_the_model(benched):
@@ -114,36 +111,14 @@ def test_a_gpus_row_says_that_the_papers_model_ran_on_the_cpu(benched):
     assert not any("ran on the CPU" in note for note in notes(benched))
 
 
-def test_an_engine_has_a_row_with_the_copies_among_its_parts(bundle, monkeypatch, tmp_path, quick):
-    driver = fake_gpu.Driver()
-    runtime = fake_gpu.fake_tensorrt(driver, "tensorrt_rtx", "1.7.1.116")
-    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
-    monkeypatch.setitem(sys.modules, "tensorrt_rtx", runtime)
+def test_an_engine_has_a_row_with_the_copies_among_its_parts(with_engine, monkeypatch, quick):
     monkeypatch.setattr(benchmarks.contenders, "gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
     monkeypatch.setattr(benchmarks.bench, "environment", lambda threads: {"processor": "any"})
     monkeypatch.setattr(
         benchmarks.bench, "gpu_state", lambda: {"SM clock": "300 MHz", "power": "21 W"}
     )
-    runtime.IProfiler = object
-    execute = fake_gpu.IExecutionContext.execute_async_v3
-
-    def profiled(self, stream_handle):
-        done = execute(self, stream_handle)
-        if hasattr(self, "profiler"):
-            is_encoder = "image" in self._addresses
-            self.profiler.report_layer_time(*(("slow", 0.5) if is_encoder else ("quick", 0.125)))
-        return done
-
-    monkeypatch.setattr(fake_gpu.IExecutionContext, "execute_async_v3", profiled)
-    shutil.copytree(bundle("b0"), tmp_path / "bundle")
-    opened = Bundle.open(tmp_path / "bundle")
-    plans = {
-        f"{part}.engine": opened.file(graph.file).read_bytes()
-        for part, graph in opened.manifest.variants["fp16"].graphs.items()
-    }
-    engine = Engine("rtx", "1.7.1.116", (75,), "fp16", "fp16", None, *plans)
-    opened.with_engine(engine, plans)
-    result = bench(tmp_path / "bundle", replace(quick, backends=["tensorrt"]))
+    opened, engine = with_engine({"slow": 0.5}, {"quick": 0.125})
+    result = bench(opened.path, replace(quick, backends=["tensorrt"]))
     row, singly, pipelined = result.rows
     assert [each.name for each in result.rows] == [
         engine.name,
