@@ -55,7 +55,8 @@ def noise(frames, seed=0, size=(24, 32)):
 
 def run(source, segmenter, **options):
     written = {}
-    return segment([Input(source, MASKS, written.__setitem__)], InTurn([segmenter]), **options), written
+    inputs = [Input(source, MASKS, written.__setitem__)]
+    return segment(inputs, InTurn([segmenter]), **options), written
 
 
 def test_every_frame_is_segmented_once_and_in_order():
