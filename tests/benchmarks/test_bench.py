@@ -146,9 +146,7 @@ def test_an_engine_has_a_row_with_the_copies_among_its_parts(with_engine, monkey
     assert told["gpu"]["after"]["power"] == "21 W"
 
 
-def test_an_onnxruntime_stream_starts_without_torch(
-    bundle, peer_cache, tmp_path, monkeypatch
-):
+def test_an_onnxruntime_stream_starts_without_torch(bundle, peer_cache, tmp_path, monkeypatch):
     if sys.version_info >= (3, 11):  # older Pythons look where the user is first, always
         (tmp_path / "benchmarks").mkdir()
         (tmp_path / "benchmarks" / "footprint.py").write_text("raise SystemExit('not this one')")

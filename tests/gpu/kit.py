@@ -25,13 +25,14 @@ ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "build" / "plugin" / "libmrcfa_plugin.so"
 CPP = ROOT / "build" / "cpp" / "mrcfa-segment"
 SELFTEST = "selftest"
+_SUITE = ("tests", "-n", "2", "--dist", "worksteal", "--ignore", "tests/gpu")
 _COUNTS = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
 def steps(bundle: Path, folder: Path) -> Iterator[Line]:
     """In the order in which one would look at them; `folder` gets what they leave behind."""
     checks: dict[str, Callable[[], Found]] = {
-        "suite": lambda: pytest_found("tests", "-n", "2", "--ignore", "tests/gpu"),
+        "suite": lambda: pytest_found(*_SUITE),
         "suite on the GPU": _on_gpu,
         "engines": lambda: _built(bundle),
         "compute-sanitizer": lambda: _sanitized(bundle, folder),
