@@ -24,8 +24,9 @@ $(DEMO)/manifest.json: | $(STAMP)
 $(WORLD): | $(STAMP)
 	$(BIN)/mrcfa sample $@ --videos 1 --test 6
 
+# Each worker begins with a half of its own, so that they seldom wait for the same bundle.
 test: venv build/headers build/triton
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # For a machine with a GPU: what it lacks is "not run" in gpu-test.json.
 gpu-test: venv build/headers $(DEMO)/manifest.json

@@ -29,7 +29,7 @@ from mrcfa.parity import Parity
 
 SHORTEST_CLIP = 12
 LARGE = 1 << 20
-"""Pixels, from which on a frame takes minutes and the clip ends soon after the steady state began."""
+"""Pixels from which on a frame takes a minute, and the clip ends once the state is steady."""
 
 
 class Proof(NamedTuple):
@@ -149,11 +149,13 @@ def _reference(
 @contextmanager
 def _without_onednn() -> Iterator[None]:
     """oneDNN pads the one or two channels of a map to sixteen: refinement takes twice the time."""
-    enabled, torch.backends.mkldnn.enabled = torch.backends.mkldnn.enabled, False
+    onednn = torch.backends.mkldnn
+    enabled = onednn.enabled
+    onednn.enabled = False  # type: ignore[assignment]  # torch types it as the descriptor it is
     try:
         yield
     finally:
-        torch.backends.mkldnn.enabled = enabled
+        onednn.enabled = enabled
 
 
 class _Graphs:

@@ -1,11 +1,12 @@
-"""What tests share: golden weights and clips, exported bundles, the command line."""
+"""What tests share: golden weights and clips, exported bundles, a browser, the command line."""
 
 import fcntl
 import functools
 import os
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,17 @@ def tailored(bundle: Callable[..., Path]) -> Path:
         inline_functions=True,
         opset=17,
     )
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real one, without a window."""
+    from browser import CHROMIUM, Browser  # aiohttp, which few tests need
+
+    if CHROMIUM is None:
+        pytest.skip("not run: chromium is not installed")
+    with closing(Browser(tmp_path_factory.mktemp("browser"))) as opened:
+        yield opened
 
 
 @pytest.fixture

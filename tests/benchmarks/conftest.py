@@ -3,15 +3,20 @@
 The others take `quick` ones of their own."""
 
 import pickle
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fake_gpu
 import pytest
 
 import benchmarks.bench
 from benchmarks.bench import bench
 from benchmarks.footprint import Footprint
 from benchmarks.result import BenchOptions, Result, Row
+from mrcfa.bundle import Bundle
+from mrcfa.manifest import Engine
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 
@@ -54,3 +59,40 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> BenchOptions:
 def rows_of() -> Callable[[Result], dict[str, Row]]:
     """`rows_of(result)`: its rows by name."""
     return lambda result: {row.name: row for row in result.rows}
+
+
+@pytest.fixture
+def with_engine(
+    bundle: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., tuple[Bundle, Engine]]:
+    """`with_engine(encoder, decoder)`: a bundle with an engine for the fake GPU.
+
+    TensorRT's profiler tells what is given for each graph: layers and their milliseconds.
+    """
+    driver = fake_gpu.Driver()
+    runtime = fake_gpu.fake_tensorrt(driver, "tensorrt_rtx", "1.7.1.116")
+    runtime.IProfiler = object
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", runtime)
+    execute = fake_gpu.IExecutionContext.execute_async_v3
+
+    def built(encoder: dict[str, float], decoder: dict[str, float]) -> tuple[Bundle, Engine]:
+        def profiled(self: fake_gpu.IExecutionContext, stream_handle: int) -> bool:
+            done = execute(self, stream_handle)
+            if hasattr(self, "profiler"):
+                layers = encoder if "image" in self._addresses else decoder
+                for layer, milliseconds in layers.items():
+                    self.profiler.report_layer_time(layer, milliseconds)
+            return done
+
+        monkeypatch.setattr(fake_gpu.IExecutionContext, "execute_async_v3", profiled)
+        shutil.copytree(bundle("b0"), tmp_path / "bundle")
+        opened = Bundle.open(tmp_path / "bundle")
+        plans = {
+            f"{part}.engine": opened.file(graph.file).read_bytes()
+            for part, graph in opened.manifest.variants["fp16"].graphs.items()
+        }
+        engine = Engine("rtx", "1.7.1.116", (75,), "fp16", "fp16", None, *plans)
+        return opened.with_engine(engine, plans), engine
+
+    return built

@@ -46,7 +46,7 @@ def test_a_gpu_is_measured_without_pauses_after_a_stretch_of_load():
     backend = Counting()
     speed = Stopwatch(backend).back_to_back([np.zeros(1, np.uint8)], frames=50, load_s=0.05)
     assert len(speed.seconds) == len(speed.parts["encoder"]) == 50
-    assert backend.seen > 60  # the load is not counted
+    assert backend.seen > 50  # the load is not counted
     assert (
         Stopwatch(backend).back_to_back([np.zeros(1, np.uint8)], 3, 0.0).part_ms("encoder") == 500
     )

@@ -12,7 +12,6 @@ from tomorrow import add_unknown_fields
 
 from mrcfa import Stream
 from mrcfa.bundle import MANIFEST
-from mrcfa.data.labels import labels
 from mrcfa.errors import MrcfaError
 
 FUZZED = 100_000
@@ -143,11 +142,11 @@ def test_fields_that_nobody_knows_are_ignored_at_every_level(segment, copy, clip
     assert (after.returncode, after.stdout) == (0, before.stdout), after.stderr
 
 
-def test_classes_of_ones_own_have_their_names(segment, bundle):
-    named = labels(["road", "parked car", "Bäume"], [(1, 2, 3), (4, 5, 6), (7, 8, 9)])
-    own = bundle("b0", "cityscapes", variants=("fp32",), classes=3, labels=named)
-    assert Stream(own).classes == named.names
-    assert "\nclasses: road, parked car, Bäume\n" in segment(own, "--info").stdout.decode()
+def test_classes_of_ones_own_have_their_names(segment, copy):
+    names = ["road", "parked car", "Bäume"]
+    edit(copy, classes=names, palette=[(1, 2, 3), (4, 5, 6), (7, 8, 9)])
+    assert Stream(copy).classes == tuple(names)
+    assert "\nclasses: road, parked car, Bäume\n" in segment(copy, "--info").stdout.decode()
 
 
 def small_manifest(bundle: Path) -> dict[str, Any]:

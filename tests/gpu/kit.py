@@ -25,13 +25,14 @@ ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "build" / "plugin" / "libmrcfa_plugin.so"
 CPP = ROOT / "build" / "cpp" / "mrcfa-segment"
 SELFTEST = "selftest"
+_SUITE = ("tests", "-n", "2", "--dist", "worksteal", "--ignore", "tests/gpu")
 _COUNTS = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
 def steps(bundle: Path, folder: Path) -> Iterator[Line]:
     """In the order in which one would look at them; `folder` gets what they leave behind."""
     checks: dict[str, Callable[[], Found]] = {
-        "suite": lambda: pytest_found("tests", "-n", "2", "--ignore", "tests/gpu"),
+        "suite": lambda: pytest_found(*_SUITE),
         "suite on the GPU": _on_gpu,
         "engines": lambda: _built(bundle),
         "compute-sanitizer": lambda: _sanitized(bundle, folder),
@@ -88,14 +89,14 @@ def _sanitized(bundle: Path, folder: Path) -> Found:
     checks = ["mrcfa.selftest.stream_checks", str(copy), engine, str(folder / "lines"), "1"]
     watched = [tool, "--error-exitcode", "7", sys.executable, "-m", *checks]
     output_of(watched, environment=plugin)
-    wrong = [
-        line.words
-        for line in map(Line.from_json, (folder / "lines").read_text().splitlines())
-        if line.outcome is Outcome.FAILS
-    ]
-    if wrong:
-        raise Fault(wrong[0], "see docs/gpu.md on the plugin")
-    return Found(f"{engine} with the plugin: no error")
+    found = [Line.from_json(line) for line in (folder / "lines").read_text().splitlines()]
+    for line in found:
+        if line.outcome is Outcome.FAILS:
+            raise Fault(line.words, "see docs/gpu.md on the plugin")
+    ran = [line.check for line in found if line.outcome is Outcome.WORKS]
+    if not ran:
+        raise NotRun("; ".join(line.words for line in found) or "nothing ran under it")
+    return Found(f"{engine} with the plugin: no error in {', '.join(ran)}", {"ran": ran})
 
 
 def _cpp() -> Found:

@@ -1,13 +1,18 @@
 """The kit of `make gpu-test` on a machine that has nothing of it: it says so, and fails nothing."""
 
 import importlib.util
+import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from real_gpu import SIMULATED
 
 from mrcfa import machine
+from mrcfa.bundle import Bundle
 from mrcfa.machine import Gpu
+from mrcfa.manifest import Engine
 
 spec = importlib.util.spec_from_file_location("kit", Path(__file__).with_name("kit.py"))
 kit = importlib.util.module_from_spec(spec)
@@ -47,6 +52,80 @@ def test_with_a_gpu_but_no_sanitizer_or_plugin_each_is_named(tmp_path, monkeypat
     monkeypatch.setattr(kit, "PLUGIN", kit.ROOT / "nowhere.so")
     with pytest.raises(kit.NotRun, match=r"nowhere\.so is not built"):
         kit._sanitized(tmp_path, tmp_path)
+
+
+PLANS = {"encoder.engine": b"encoder", "decoder.engine": b"decoder"}
+ENGINE = Engine("rtx", "1.7.1.116", (89,), "fp16", "fp16", "mrcfa", *PLANS)
+LINE = kit.Line(ENGINE.name, "masks", kit.Outcome.WORKS, "as they should be")
+SANITIZER = """#!{python}
+import json, pathlib, sys
+folder = pathlib.Path(__file__).parent
+(folder / "command.json").write_text(json.dumps(sys.argv[1:]))
+pathlib.Path(sys.argv[-2]).write_text((folder / "answers").read_text())
+sys.exit({code})
+"""
+
+
+@pytest.fixture
+def sanitized(bundle, suite, tmp_path, monkeypatch):
+    """`sanitized(lines, code)`: the kit's word on a GPU machine whose compute-sanitizer sees them.
+
+    TensorRT's build with the plugin, which nothing here can do, is a double.
+    """
+    program, real = tmp_path / "compute-sanitizer", kit.output_of
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    monkeypatch.setattr(kit, "PLUGIN", program)
+    for step in ("_built", "_cpp", "_selftest"):
+        monkeypatch.setattr(kit, step, lambda *_: kit.Found("not the point"))
+
+    def output_of(command, environment):
+        assert environment == {"MRCFA_PLUGIN_LIBRARY": str(program)}
+        if command[0] == str(program):
+            return real(command, environment=environment)
+        *_, verb, copy, option, choice = command
+        assert (verb, option, choice) == ("build", "--plugin", "always")
+        Bundle.open(Path(copy)).with_engine(ENGINE, PLANS)
+        return b""
+
+    def told(lines, code=0):
+        program.write_text(SANITIZER.format(python=sys.executable, code=code))
+        program.chmod(0o755)
+        answers = "".join(json.dumps(line.to_json()) + "\n" for line in lines)
+        (tmp_path / "answers").write_text(answers)
+        (tmp_path / "folder").mkdir()
+        monkeypatch.setattr(kit, "output_of", output_of)
+        steps = {line.check: line for line in kit.steps(bundle("b0"), tmp_path / "folder")}
+        return steps["compute-sanitizer"]
+
+    return told
+
+
+def test_what_compute_sanitizer_found_no_error_in_is_recorded(sanitized, tmp_path):
+    idle = replace(LINE, check="second GPU", outcome=kit.Outcome.NOT_RUN)
+    line = sanitized([LINE, replace(LINE, check="reset"), idle])
+    assert line.outcome is kit.Outcome.WORKS
+    assert line.words == f"{ENGINE.name} with the plugin: no error in masks, reset"
+    assert line.facts == {"ran": ["masks", "reset"]}
+    *_, module, copy, engine, _, gpus = json.loads((tmp_path / "command.json").read_text())
+    assert (module, engine, gpus) == ("mrcfa.selftest.stream_checks", ENGINE.name, "1")
+    assert Bundle.open(Path(copy)).manifest.engines == (ENGINE,)
+
+
+def test_what_compute_sanitizer_complains_of_fails(sanitized):
+    line = sanitized([LINE], code=7)
+    assert line.outcome is kit.Outcome.FAILS
+    assert line.words == "its process ended with exit code 7"
+
+
+def test_a_check_that_fails_under_compute_sanitizer_fails(sanitized):
+    line = sanitized([replace(LINE, outcome=kit.Outcome.FAILS, words="another mask")])
+    assert (line.outcome, line.words) == (kit.Outcome.FAILS, "another mask")
+
+
+def test_where_nothing_ran_under_compute_sanitizer_nothing_passed(sanitized):
+    line = sanitized([replace(LINE, outcome=kit.Outcome.NOT_RUN, words="no engine opens")])
+    assert (line.outcome, line.words) == (kit.Outcome.NOT_RUN, "no engine opens")
 
 
 def test_tests_that_fail_fail_the_step_and_skipped_ones_are_named(tmp_path):

@@ -31,6 +31,7 @@ std::vector<Bytes> masks(mrcfa::Stream& stream, const std::vector<Bytes>& frames
 
 int main(int, char** argv) {
   mrcfa::Options options;
+  options.precision = "fp32";
   options.threads = 2;
   mrcfa::Stream stream(argv[1], options);
   const mrcfa::Info info = stream.info();

@@ -116,7 +116,8 @@ def serve(run_server, bundle, tmp_path):
 
     def started(path=None, **options):
         opened = Bundle.open(path or bundle("b0"))
-        told = ServingOptions(Platform.PYTHON, threads=1, **options)
+        # No stream is idle for that long, however slow the machine.
+        told = ServingOptions(Platform.PYTHON, threads=1, **{"idle_s": 300, **options})
         write_repository([opened], tmp_path / "models", told)
         return run_server(tmp_path / "models")
 
@@ -144,5 +145,5 @@ def clients():
 
     yield client
     for process in running:
-        process.kill()
-        process.communicate()
+        with process:
+            process.kill()

@@ -123,7 +123,7 @@ def test_one_clip_is_learnt_by_heart(method, tmp_path):
         tmp_path / "one",
         config(classes=4, method=method),
         recipe,
-        options(tmp_path / "run", validate_every=120),
+        options(tmp_path / "run", validate_every=80, save_every=80),
     )
     (validation,) = (line for line in lines(tmp_path / "run") if "miou" in line)
     assert validation["single_miou"] > 0.97

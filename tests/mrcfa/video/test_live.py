@@ -20,7 +20,7 @@ from mrcfa.video.sources import Frame, Source, open_source
 from mrcfa.video.style import Look
 
 MASKS = Renderer(Style.MASK, ("any",), np.zeros((1, 3), np.uint8))
-PATIENCE_S = 30  # of real time, for a thread that should be there at once
+PATIENCE_S = 60  # of real time, for a thread that should be there at once
 
 
 class Clock:

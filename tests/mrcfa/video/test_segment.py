@@ -40,13 +40,12 @@ class Threshold:
 
 
 class Pictures(Source):
-    def __init__(self, images, seconds=0.0):
+    def __init__(self, images):
         super().__init__("the test", Fraction(15), None)
-        self.images, self.seconds = images, seconds
+        self.images = images
 
     def __iter__(self):
         for number, image in enumerate(self.images):
-            time.sleep(self.seconds)
             yield Frame(str(number), image)
 
 
@@ -54,14 +53,10 @@ def noise(frames, seed=0, size=(24, 32)):
     return list(np.random.default_rng(seed).integers(0, 256, (frames, *size, 3), np.uint8))
 
 
-def run(source, segmenter, seconds=0.0, **options):
+def run(source, segmenter, **options):
     written = {}
-
-    def write(name, picture):
-        time.sleep(seconds)
-        written[name] = picture
-
-    return segment([Input(source, MASKS, write)], InTurn([segmenter]), **options), written
+    inputs = [Input(source, MASKS, written.__setitem__)]
+    return segment(inputs, InTurn([segmenter]), **options), written
 
 
 def test_every_frame_is_segmented_once_and_in_order():
@@ -74,11 +69,32 @@ def test_every_frame_is_segmented_once_and_in_order():
 
 
 def test_decoding_and_encoding_happen_while_the_backend_works():
-    seconds = 0.02
-    summary, written = run(Pictures(noise(25), seconds), Threshold(seconds), seconds)
-    assert len(written) == 25
-    assert summary.backend_seconds >= 25 * seconds
-    assert summary.seconds < 2 * 25 * seconds  # in turns it would be three times
+    """Each waits for the other two: in turns none would get on."""
+    images, written, seconds = noise(4), [], 0.01
+    together = threading.Barrier(3, timeout=60)
+
+    def decoded():
+        for number, image in enumerate(images):
+            if number == 2:
+                together.wait()
+            yield image
+
+    class Meeting(Threshold):
+        def __call__(self, frame):
+            if self.number == 1:
+                together.wait()
+            return super().__call__(frame)
+
+    def encode(name, picture):
+        if name == "0":
+            together.wait()
+        written.append(name)
+
+    inputs = [Input(Pictures(decoded()), MASKS, encode)]
+    summary = segment(inputs, InTurn([Meeting(seconds)]))
+    assert summary.tallies[0].complaint is None
+    assert written == ["0", "1", "2", "3"]
+    assert summary.backend_seconds >= len(images) * seconds
 
 
 def test_the_state_starts_anew_with_a_run():
@@ -200,7 +216,7 @@ def test_the_last_frame_of_a_slow_source_does_not_wait_for_another_one():
 
     def silent():
         yield noise(1)[0]
-        assert seen.wait(30)  # until the mask of the first frame was written
+        assert seen.wait(60)  # until the mask of the first frame was written
 
     inputs = [Input(Pictures(silent()), MASKS, lambda *_: seen.set())]
     assert segment(inputs, Overlapping([TwoInFlight()])).tallies[0].complaint is None
@@ -225,16 +241,19 @@ def test_ctrl_c_ends_the_source_and_finishes_what_was_begun():
 
 
 def test_ctrl_c_ends_a_source_that_is_silent():
+    done, woken = threading.Event(), threading.Event()
+
     def silent():
         yield noise(1)[0]
-        time.sleep(60)
+        done.wait(60)
+        woken.set()
 
     def press(_):
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
-    began = time.perf_counter()
     assert run(Pictures(silent()), Threshold(), advance=press)[0].frames == 1
-    assert time.perf_counter() - began < 10
+    assert not woken.is_set()
+    done.set()
 
 
 def test_a_run_outside_the_main_thread_works():

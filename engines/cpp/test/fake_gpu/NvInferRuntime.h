@@ -255,7 +255,7 @@ class ICudaEngine : InContext {
 
   static Ort::SessionOptions options() {
     Ort::SessionOptions made;
-    made.SetIntraOpNumThreads(2);
+    made.SetIntraOpNumThreads(1);
     return made;
   }
 

@@ -3,22 +3,13 @@
 import threading
 
 import pytest
-from browser import CHROMIUM, Browser, until
+from browser import until
 from viewing import halves, show, viewing
 
 from mrcfa.video.style import Look
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="not run: chromium is not installed")
-
 LEFT, RIGHT = (40, 48), (120, 48)
 SHOWN = "document.querySelector('canvas')?.dataset.number == {}"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("browser"))
-    yield browser
-    browser.close()
 
 
 def pixel(tab, place, canvas=0):

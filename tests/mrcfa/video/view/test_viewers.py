@@ -155,7 +155,8 @@ class Blind:
         pass
 
 
-def test_a_viewer_that_never_reads_holds_up_neither_the_pipeline_nor_other_viewers():
+def test_a_viewer_that_never_reads_holds_up_neither_the_pipeline_nor_other_viewers(monkeypatch):
+    monkeypatch.setattr("mrcfa.video.view.server._IDLE_S", 600)  # it is there, on slow machines too
     with viewing() as view, deaf(view) as line:
         (stuck,) = until(lambda: list(view.viewers))
         seen = []
