@@ -73,7 +73,9 @@ def export_bundle(
             progress("loading weights")
             load_weights(model, weights)
         save_weights(model, folder / WEIGHTS)
-        traced = {each.name: _trace(each, model, options, progress) for each in options.variants}
+        traced = {
+            each.name: trace_variant(each, model, options, progress) for each in options.variants
+        }
         for each in traced.values():
             each.save(folder)
         proofs = {name: each.proof(folder) for name, each in traced.items()}
@@ -109,7 +111,7 @@ def export_bundle(
 
 
 @dataclass(frozen=True)
-class _Traced:
+class Traced:
     """One variant's graphs, before they are written."""
 
     variant: Variant
@@ -155,9 +157,9 @@ class _Traced:
         )
 
 
-def _trace(
+def trace_variant(
     variant: Variant, model: SegFormer, options: ExportOptions, progress: Progress
-) -> _Traced:
+) -> Traced:
     config, is_mask = model.config, options.output is Output.MASK
     arrangement, note = variant.arranged(model)
     turns = options.streams if variant.arrangement.streams_in_turn else 1
@@ -187,7 +189,7 @@ def _trace(
         decoder = variant.arrangement.finished(decoder, arrangement.classes_last)
     graphs = {"encoder": encoder, "decoder": decoder}
     whole = {part: in_turn(graph, turns) for part, graph in graphs.items()} if turns > 1 else graphs
-    return _Traced(variant, arrangement, note, graphs, whole)
+    return Traced(variant, arrangement, note, graphs, whole)
 
 
 def check_options(config: Config, options: ExportOptions) -> None:
