@@ -141,4 +141,5 @@ def _run(session: ort.InferenceSession, inputs: dict[str, np.ndarray]) -> dict[s
 def _session(model: str | bytes) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_quant_qdq", "1")  # as the backend does
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -153,7 +153,7 @@ def quantize(
     """Add an 8-bit variant to a bundle: as many blocks as the allowed loss lets be in 8 bits."""
     from export.quantization.calibration import Method
     from export.quantization.quantizer import QuantizeOptions, quantize
-    from export.quantization.summary import summary
+    from mrcfa.inspection import quantization_lines
 
     options = QuantizeOptions(
         data=data,
@@ -171,7 +171,8 @@ def quantize(
     except KeyboardInterrupt:
         typer.echo("mrcfa: stopped; the same command goes on where it was", err=True)
         raise typer.Exit(130) from None
-    typer.echo(summary(found))
+    for line in quantization_lines(found):
+        typer.echo(line)
     typer.echo(
         f"added the variant {precision.value} to {bundle}; next: mrcfa build {bundle} "
         f"--precision {precision.value}"

@@ -27,6 +27,7 @@ class Session:
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
+        options.add_session_config_entry("session.disable_quant_qdq", "1")  # as the backend does
         self._session = ort.InferenceSession(
             shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
