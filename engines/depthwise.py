@@ -5,14 +5,17 @@ first. As a sum of shifted images a conv works in either layout (docs/algebra.md
 TensorRT-RTX makes one kernel of what is before it, the conv and what is behind it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import get_attribute_value
+
+from engines.rewriting import Part, Rewriting, put_into
+from engines.shifts import is_plain_and_grouped
 
 Array = np.ndarray[Any, Any]
 TO_FIRST, TO_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
@@ -32,7 +35,9 @@ def with_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
             readers.setdefault(name, []).append(node)
     found: dict[str, _DepthwiseConv] = {}
     replaced: set[str] = set()
-    for conv in filter(_is_depthwise, model.graph.node):
+    for conv in model.graph.node:
+        if not _is_depthwise(conv, weights):
+            continue
         before, after = makers.get(conv.input[0]), readers.get(conv.output[0], [])
         if before is None or not _moves(before, TO_FIRST):
             continue
@@ -53,18 +58,19 @@ def with_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
             rewritten.graph.node.append(node)
         elif node.name in found:
             for part in found[node.name].rewritten():
-                if isinstance(part, onnx.TensorProto):
-                    rewritten.graph.initializer.append(part)
-                else:
-                    rewritten.graph.node.append(part)
+                put_into(rewritten.graph, part)
     return rewritten
 
 
-def _is_depthwise(node: onnx.NodeProto) -> bool:
-    """Of stride 1, a channel each, and an answer as large as the image."""
-    attributes = {item.name: get_attribute_value(item) for item in node.attribute}
-    steps = (*attributes.get("strides", []), *attributes.get("dilations", []))
-    return node.op_type == "Conv" and attributes.get("group", 1) > 1 and set(steps) <= {1}
+def _is_depthwise(node: onnx.NodeProto, weights: Mapping[str, TensorProto]) -> bool:
+    """Of stride 1, with a channel to each group in and out, and padding that keeps the size."""
+    if not is_plain_and_grouped(node):
+        return False
+    channels, inputs, rows, columns = weights[node.input[1]].dims
+    groups = next(item.i for item in node.attribute if item.name == "group")
+    pads = _pads(node)
+    kept = (pads[0] + pads[2], pads[1] + pads[3]) == (rows - 1, columns - 1)
+    return (inputs, groups) == (1, channels) and kept
 
 
 def _moves(node: onnx.NodeProto, order: list[int]) -> bool:
@@ -89,50 +95,24 @@ class _DepthwiseConv:
     pads: list[int]
     shape: tuple[int, ...]
 
-    def rewritten(self) -> Iterator[onnx.NodeProto | onnx.TensorProto]:
+    def rewritten(self) -> Iterator[Part]:
+        made = Rewriting(self.name, 4, self.weight.dtype)
+        _, height, width, _ = self.shape
         rows, columns = self.weight.shape[2:]
         total = "bias"
-        yield self._constant(total, self.bias.astype(np.float32))
+        yield made.constant(total, self.bias.astype(np.float32))
         for y in range(rows):
-            yield from self._shifted(self.image, f"{y}", 1, y - self.pads[0])
+            yield from made.shifted(self.image, f"{y}", 1, y - self.pads[0], height, height)
             for x in range(columns):
-                tap = f"{y}_{x}"
-                yield from self._shifted(self._name(f"{y}"), tap, 2, x - self.pads[1])
-                yield self._node(
-                    "Cast", [self._name(tap)], f"wide_{tap}", to=onnx.TensorProto.FLOAT
-                )
-                yield self._constant(f"weight_{tap}", self.weight[:, 0, y, x].astype(np.float32))
-                factors = [self._name(f"wide_{tap}"), self._name(f"weight_{tap}")]
-                yield self._node("Mul", factors, f"product_{tap}")
-                terms = [self._name(total), self._name(f"product_{tap}")]
+                tap, by = f"{y}_{x}", x - self.pads[1]
+                yield from made.shifted(made.name(f"{y}"), tap, 2, by, width, width)
+                yield made.node("Cast", [made.name(tap)], f"wide_{tap}", to=TensorProto.FLOAT)
+                yield made.constant(f"weight_{tap}", self.weight[:, 0, y, x].astype(np.float32))
+                factors = [made.name(f"wide_{tap}"), made.name(f"weight_{tap}")]
+                yield made.node("Mul", factors, f"product_{tap}")
+                terms = [made.name(total), made.name(f"product_{tap}")]
                 total = f"sum_{tap}"
-                yield self._node("Add", terms, total)
+                yield made.node("Add", terms, total)
         narrow = helper.np_dtype_to_tensor_dtype(self.weight.dtype)
-        yield helper.make_node(
-            "Cast", [self._name(total)], [self.answer], name=self._name("narrow"), to=narrow
-        )
-
-    def _shifted(
-        self, image: str, output: str, axis: int, by: int
-    ) -> Iterator[onnx.NodeProto | onnx.TensorProto]:
-        """An image shifted along an axis, with zeros beyond the edge."""
-        length = self.shape[axis]
-        places = np.arange(length) + by
-        inside = (places >= 0) & (places < length)
-        yield self._constant(f"places_{output}", places.clip(0, length - 1))
-        moved = output if inside.all() else f"moved_{output}"
-        yield self._node("Gather", [image, self._name(f"places_{output}")], moved, axis=axis)
-        if not inside.all():
-            kept = inside.astype(self.weight.dtype).reshape((-1, 1, 1) if axis == 1 else (-1, 1))
-            yield self._constant(f"inside_{output}", kept)
-            yield self._node("Mul", [self._name(moved), self._name(f"inside_{output}")], output)
-
-    def _name(self, what: str) -> str:
-        return f"{self.name}/{what}"
-
-    def _constant(self, what: str, values: Any) -> onnx.TensorProto:
-        return numpy_helper.from_array(np.asarray(values), self._name(what))
-
-    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
-        name = self._name(output)
-        return helper.make_node(kind, inputs, [name], name=name, **attributes)
+        name = made.name("narrow")
+        yield helper.make_node("Cast", [made.name(total)], [self.answer], name=name, to=narrow)

@@ -69,7 +69,7 @@ def blocks_of(model: onnx.ModelProto, part: str, form: Format) -> list[Block]:
     maps: dict[str, list[str]] = {}
     work: dict[str, int] = {}
     for node in model.graph.node:
-        block = block_name(node.name)
+        block = _merged(node, wiring) or block_name(node.name)
         if _is_product(node, wiring, form):
             products.setdefault(block, []).append(node.name)
             work[block] = work.get(block, 0) + multiply_adds(node, shapes)
@@ -102,6 +102,19 @@ def rounded_tensors(model: onnx.ModelProto, blocks: Sequence[Block]) -> list[str
         name for block in blocks for node in block.products for name in wiring.operands(node)
     )
     return list(dict.fromkeys([*operands, *(name for block in blocks for name in block.maps)]))
+
+
+def _merged(node: onnx.NodeProto, wiring: Wiring) -> str:
+    """`fusion+query+key`, of one product that the simplifier made of those of several blocks.
+
+    It named the product after what they all read.
+    """
+    parts = wiring.readers.get(node.output[0], [])
+    if node.op_type != "MatMul" or [each.op_type for each in parts] != ["Split"]:
+        return ""
+    readers = [each for name in parts[0].output for each in wiring.readers.get(name, ())]
+    owners = dict.fromkeys(block_name(each.name) for each in readers)
+    return "+".join(owners) if len(owners) > 1 else ""
 
 
 def _is_product(node: onnx.NodeProto, wiring: Wiring, form: Format) -> bool:

@@ -61,18 +61,23 @@ class Histogram:
 
 def collect(
     pair: Pair,
-    tensors: Sequence[str],
+    tensors: Mapping[str, Sequence[str]],
     histograms: dict[str, Histogram],
     images: Iterable[Image],
     advance: Callable[[], None],
 ) -> None:
-    """Add one stream, from its first frame on: the decoder sees real memories."""
+    """Add one stream, from its first frame on: the decoder sees real memories.
+
+    Both graphs may have tensors of the same name, so that of `view` in the encoder is
+    `encoder:view`.
+    """
     pair.reset()
     for image in images:
         features = pair.encode(image)
-        seen = features | pair.decode(features)
-        for name in tensors:
-            histograms.setdefault(name, Histogram()).add(seen[name])
+        seen = {"encoder": features, "decoder": pair.decode(features)}
+        for part, names in tensors.items():
+            for name in names:
+                histograms.setdefault(f"{part}:{name}", Histogram()).add(seen[part][name])
         advance()
 
 

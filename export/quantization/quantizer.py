@@ -19,7 +19,7 @@ from export.quantization.graphs import Pair, Session
 from export.quantization.insertion import quantized
 from export.quantization.limits import limits_of, shares_of
 from export.quantization.loss import Judge, Score
-from export.quantization.sensitivity import Sensitivity, most_blocks
+from export.quantization.sensitivity import Ranges, Sensitivity, most_blocks
 from export.quantization.work import Work
 from export.variants import VARIANTS
 from mrcfa.bundle import MANIFEST, WEIGHTS, Bundle, write_bundle
@@ -96,7 +96,7 @@ class _Quantizer:
         show("graphs", 1.0)
 
     def variant(self) -> tuple[Variant, Mapping[str, onnx.ModelProto], Quantization]:
-        limits = ranges(self._histograms(), self._method)
+        limits = _by_part(ranges(self._histograms(), self._method))
         sensitivity = self._sensitivity(limits)
         order = sorted(self._blocks, key=lambda block: sensitivity[block.name])
         scores = self._scores(order, limits)
@@ -145,14 +145,13 @@ class _Quantizer:
                 for part, graph in self._traced.graphs.items()
             )
         )
-        names = [name for found in tensors.values() for name in found]
         advance = self._counter("calibration", self._footage.frames, sum(map(len, streams[:done])))
         for number, stream in enumerate(streams[done:], start=done + 1):
-            collect(pair, names, histograms, images_of(stream), advance)
+            collect(pair, tensors, histograms, images_of(stream), advance)
             self._work.keep_histograms(histograms, number)
         return histograms
 
-    def _sensitivity(self, limits: Mapping[str, float]) -> dict[str, float]:
+    def _sensitivity(self, limits: Ranges) -> dict[str, float]:
         known = self._work.facts("sensitivity")
         advance = self._counter("sensitivity", len(self._blocks), len(known))
         if len(known) == len(self._blocks):
@@ -169,7 +168,7 @@ class _Quantizer:
                 advance()
         return known
 
-    def _scores(self, order: list[Block], limits: Mapping[str, float]) -> Callable[[int], Score]:
+    def _scores(self, order: list[Block], limits: Ranges) -> Callable[[int], Score]:
         """The score with the first so many blocks in 8 bits, measured once."""
         frames = self._footage.frames
         threads = self._options.threads
@@ -188,12 +187,10 @@ class _Quantizer:
 
         return score
 
-    def _graphs(
-        self, blocks: list[Block], limits: Mapping[str, float]
-    ) -> dict[str, onnx.ModelProto]:
+    def _graphs(self, blocks: list[Block], limits: Ranges) -> dict[str, onnx.ModelProto]:
         return {
             part: quantized(
-                graph, [each for each in blocks if each.part == part], limits, self._form
+                graph, [each for each in blocks if each.part == part], limits[part], self._form
             )
             for part, graph in self._traced.graphs.items()
         }
@@ -247,6 +244,14 @@ class _Quantizer:
 
         self._show(name, done / total)
         return advance
+
+
+def _by_part(found: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    made: dict[str, dict[str, float]] = {"encoder": {}, "decoder": {}}
+    for key, largest in found.items():
+        part, _, name = key.partition(":")
+        made[part][name] = largest
+    return made
 
 
 def _identity(bundle: Bundle, options: QuantizeOptions) -> str:

@@ -15,6 +15,8 @@ from mrcfa.errors import MrcfaError
 
 Graphs = Mapping[str, onnx.ModelProto]
 """`encoder` and `decoder`, which has its logits among its outputs."""
+Ranges = Mapping[str, Mapping[str, float]]
+"""The largest number of every tensor that may be rounded, by graph and name."""
 
 
 class Sensitivity:
@@ -24,7 +26,7 @@ class Sensitivity:
         self,
         graphs: Graphs,
         images: Sequence[Image],
-        ranges: Mapping[str, float],
+        ranges: Ranges,
         form: Format,
         threads: int,
     ) -> None:
@@ -38,7 +40,7 @@ class Sensitivity:
 
     def of(self, block: Block) -> float:
         """Mean error of logits, as a share of their range."""
-        graph = quantized(self._graphs[block.part], [block], self._ranges, self._form)
+        graph = quantized(self._graphs[block.part], [block], self._ranges[block.part], self._form)
         session = Session(graph, (), self._threads)
         if block.part == "encoder":
             pair = Pair(session, self._decoder)
