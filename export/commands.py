@@ -1,13 +1,13 @@
 """`mrcfa export` and `mrcfa quantize`."""
 
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import mrcfa
+from export.quantization.choices import EightBits, Method
 from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
 from mrcfa.data import demo as demo_model
 from mrcfa.data.datasets import DATASETS
@@ -19,17 +19,6 @@ from mrcfa.progress import filling, working
 
 if TYPE_CHECKING:
     from mrcfa.training.checkpoints import Facts
-
-
-class EightBits(str, Enum):
-    INT8 = "int8"
-    FP8 = "fp8"
-
-
-class MethodChoice(str, Enum):
-    ENTROPY = "entropy"
-    MINMAX = "minmax"
-    PERCENTILE = "percentile"
 
 
 def export(
@@ -137,7 +126,7 @@ def quantize(
         EightBits, typer.Option(help="int8 (Turing and later) or fp8 (Ada and later).")
     ] = EightBits.INT8,
     method: Annotated[
-        MethodChoice | None,
+        Method | None,
         typer.Option(help="Where ranges end. Default: percentile for int8, minmax for fp8."),
     ] = None,
     keep_loss: Annotated[
@@ -151,7 +140,6 @@ def quantize(
     force: Annotated[bool, typer.Option("--force", help="Replace the variant.")] = False,
 ) -> None:
     """Add an 8-bit variant to a bundle: as many blocks as the allowed loss lets be in 8 bits."""
-    from export.quantization.calibration import Method
     from export.quantization.quantizer import QuantizeOptions, quantize
     from mrcfa.inspection import quantization_lines
 
@@ -160,7 +148,7 @@ def quantize(
         split=split,
         frames=frames,
         precision=precision.value,
-        method=None if method is None else Method(method.value),
+        method=method,
         keep_loss=keep_loss,
         force=force,
         threads=threads,

@@ -8,7 +8,6 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime.quantization.calibrate import HistogramCollector
 
+from export.quantization.choices import Method
 from export.quantization.graphs import Image, Pair
 from mrcfa.errors import MrcfaError
 from mrcfa.files import replaced
@@ -24,17 +24,6 @@ BINS = 1024
 LEVELS = 255
 """Of a symmetric 8-bit format, for the entropy of what it keeps."""
 PERCENTILE = 99.99
-
-
-class Method(str, Enum):
-    """Where the range of a tensor ends."""
-
-    ENTROPY = "entropy"
-    """Where the rounded numbers are distributed most like the numbers."""
-    MINMAX = "minmax"
-    """At the largest number."""
-    PERCENTILE = "percentile"
-    """Where one in ten thousand is larger."""
 
 
 @dataclass

@@ -12,7 +12,8 @@ from export.exporter import ExportOptions, Traced, trace_variant
 from export.onnx_graph import logits_name
 from export.ort_cpu.turns import brought_out
 from export.quantization.blocks import Block, blocks_of, rounded_tensors
-from export.quantization.calibration import Histogram, Method, collect, ranges
+from export.quantization.calibration import Histogram, collect, ranges
+from export.quantization.choices import Method
 from export.quantization.footage import BEYOND_MEMORY, Footage, footage, images_of
 from export.quantization.formats import Format, format_named
 from export.quantization.graphs import Pair, Session
@@ -62,7 +63,7 @@ def quantize(
         raise MrcfaError(f"--keep-loss is {options.keep_loss:g}; allow a loss above 0 points")
     check_writable(bundle.path / MANIFEST)
     shown = footage(options.data, options.split, options.frames, bundle)
-    with Work.of(_identity(bundle, options)) as work:
+    with Work.on(_identity(bundle, options)) as work:
         quantizer = _Quantizer(bundle, form, options, shown, work, show)
         variant, graphs, found = quantizer.variant()
         current = Bundle.open(path)

@@ -2,9 +2,10 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from export.quantization.calibration import Histogram, load, save
@@ -20,21 +21,13 @@ class Work:
     folder: Path
 
     @classmethod
-    def of(cls, identity: str) -> "Work":
-        return cls(cache_folder("quantize", identity))
-
-    def __enter__(self) -> "Work":
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+    @contextmanager
+    def on(cls, identity: str) -> Iterator["Work"]:
+        """The folder for this very work, with what an interruption left there."""
+        work = cls(cache_folder("quantize", identity))
+        work.folder.mkdir(parents=True, exist_ok=True)
+        yield work
+        shutil.rmtree(work.folder, ignore_errors=True)
 
     def histograms(self) -> tuple[dict[str, Histogram], int]:
         """And how many streams they hold."""

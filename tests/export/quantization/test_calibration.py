@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from export.quantization.calibration import BINS, Histogram, Method, load, ranges, save
+from export.quantization.calibration import BINS, Histogram, load, ranges, save
+from export.quantization.choices import Method
 from mrcfa.errors import MrcfaError
 
 
