@@ -10,7 +10,7 @@ import typer
 import mrcfa
 from benchmarks.commands import bench, evaluate
 from engines.commands import build
-from export.commands import export
+from export.commands import export, quantize
 from mrcfa.commands import doctor, inspect
 from mrcfa.data.commands import sample
 from mrcfa.errors import MrcfaError
@@ -28,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (train, export, build, bench, run, triton, inspect, selftest, doctor, sample):
+for verb in (train, export, quantize, build, bench, run, triton, inspect, selftest, doctor, sample):
     app.command()(verb)
 app.command("eval")(evaluate)
 

@@ -1,7 +1,7 @@
 """`mrcfa bench`: runs all contenders on the same frames; parity, latency, drift, memory."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from benchmarks.clip import Images, benchmark_clip, looped
 from benchmarks.compiled import peer_costs
 from benchmarks.contenders import Contender, Role, contenders, reference
 from benchmarks.environment import environment, gpu_clocks, gpu_state
+from benchmarks.evaluate import EvalOptions
 from benchmarks.footprint import footprint
 from benchmarks.layer_times import LayerTime, slowest_layers
 from benchmarks.parity import (
@@ -22,6 +23,7 @@ from benchmarks.parity import (
     mask_of,
     pipelined_check,
 )
+from benchmarks.precisions import measured
 from benchmarks.result import PICTURED, BenchOptions, Outcome, Result, Row
 from benchmarks.speed import Speed, Stopwatch, two_in_flight
 from mrcfa.backends import Arrays, Unfit
@@ -79,6 +81,7 @@ def bench(path: Path, options: BenchOptions, show: Show = lambda name, share: No
         wanted=judge.masks,
         unchecked=judge.reason,
         peer_costs=peer_costs(bundle) if options.peer else {},
+        metrics=_metrics(bundle, options, show),
     )
 
 
@@ -202,6 +205,14 @@ class Racer:
             return replace(row, footprint=taken)
         except MrcfaError as error:
             return replace(row, reason=f"memory and start-up were not measured: {error}")
+
+
+def _metrics(
+    bundle: Bundle, options: BenchOptions, show: Show
+) -> Mapping[str, Mapping[str, float]]:
+    if options.data is None:
+        return {}
+    return measured(bundle, EvalOptions(options.data, options.split, options.limit), show)
 
 
 def _sentence(error: Exception) -> str:

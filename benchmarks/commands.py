@@ -48,6 +48,11 @@ def bench(
     video: Annotated[
         Path | None, typer.Option(help="Default: a street of the sample world.")
     ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A dataset, to compare the metrics of all precisions.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which videos of it.")] = "val",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only its first N videos.")] = None,
     threads: Annotated[int, typer.Option(help="Of each backend. Default: all cores.")] = 0,
     size: Annotated[
         str | None, typer.Option(help="HxW of the bundle to make where none is named.")
@@ -69,7 +74,14 @@ def bench(
 
     from benchmarks.bench import bench as measure
     from benchmarks.result import BenchOptions
-    from benchmarks.table import WIDTH, boundary, idle_gpu, notes, rich_table
+    from benchmarks.table import (
+        WIDTH,
+        boundary,
+        idle_gpu,
+        notes,
+        precision_table,
+        rich_table,
+    )
     from mrcfa.files import check_writable, replaced
     from mrcfa.notices import tell
 
@@ -81,6 +93,9 @@ def bench(
         video=video,
         threads=threads,
         peer=peer is PeerChoice.SEGFORMER,
+        data=data,
+        split=split,
+        limit=limit,
     )
     if sizes is not None:
         if bundle is not None or size is not None:
@@ -102,6 +117,7 @@ def bench(
     if not console.is_terminal:
         console.width = WIDTH
     console.print(rich_table(result))
+    console.print(precision_table(result))
     wrote = [f"wrote {place}" for place in texts]
     typer.echo("\n".join([*notes(result), boundary(result), result.headline, *wrote]))
     raise typer.Exit(0 if result.passed else 1)

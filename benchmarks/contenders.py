@@ -45,6 +45,7 @@ class Contender:
     limits: Limits
     """How far it may be from the reference."""
     create: Callable[[], Backend]
+    precision: str = "fp32"
     engine: Engine | None = None
     """What it runs, if that is one, and launches as CUDA graphs."""
     pipelined: bool = False
@@ -106,13 +107,14 @@ def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
         opened = partial(open_backend, bundle, place, options)
         limits = bundle.manifest.variants[way.variant].limits
         engine = engines.get(way.name) if "cuda_graphs" in record.options else None
-        yield Contender(way.name, role, way.device, limits, opened, engine)
+        yield Contender(way.name, role, way.device, limits, opened, way.precision, engine)
         if "cuda_graphs" in record.options:
             singly = partial(open_backend, bundle, place, replace(options, cuda_graphs=False))
-            yield Contender(f"{way.name} {NO_GRAPHS}", role, way.device, limits, singly)
+            name = f"{way.name} {NO_GRAPHS}"
+            yield Contender(name, role, way.device, limits, singly, way.precision)
         if record.overlaps_frames:
             title = f"{way.name} {PIPELINED}"
-            yield Contender(title, role, way.device, limits, opened, pipelined=True)
+            yield Contender(title, role, way.device, limits, opened, way.precision, pipelined=True)
     if not ways:
         limits = bundle.variant(Device.CPU).limits
         yield Contender(name, role, Device.CPU, limits, partial(open_backend, bundle, name))

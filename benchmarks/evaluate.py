@@ -6,7 +6,7 @@ goes on where an interrupted one stopped.
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,18 @@ import mrcfa
 from benchmarks.candidate import Candidate
 from mrcfa.data.dataset import Clip, LabelledVideos
 from mrcfa.data.datasets import labelled_videos
+from mrcfa.data.frames import Classes, labelled_frames
 from mrcfa.data.metrics import (
     ConfusionMatrix,
     VideoConsistency,
     mean_consistency,
     pooled_consistency,
 )
-from mrcfa.errors import MrcfaError
 from mrcfa.files import cache_folder, fingerprint, replaced
 from mrcfa.video.feed import ahead
 from mrcfa.video.rounds import Segmenter
 from mrcfa.video.segment import behind
-from mrcfa.video.sources import read_image
 
-Classes = NDArray[np.uint8]
 WINDOWS = (8, 16)
 """The n of mVC_n."""
 
@@ -85,7 +83,7 @@ def evaluate(
     """Evaluate; `advance(total=…)` is called once, then `advance()` after every frame."""
     with candidate.opened() as segmenter:
         videos = labelled_videos(options.root, options.split, segmenter.config.depth)
-        _check_classes(candidate.path, segmenter.classes, videos)
+        videos.check_classes(candidate.path, segmenter.classes)
         clips = videos.clips[: options.limit]
         store = _store(candidate, segmenter.backend, options, videos)
         advance(total=sum(len(clip.images) for clip in clips))
@@ -128,7 +126,7 @@ def score_video(
 
     segmenter.reset()
     with behind(score) as put:
-        for image, truth in ahead(_frames(videos, clip)):
+        for image, truth in ahead(labelled_frames(videos, clip)):
             prediction = segmenter(image)
             if truth is not None:
                 put(prediction, truth)
@@ -197,35 +195,6 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     lines = [f"{row[0]:{widths[0]}}  {line}" for row, line in zip(rows, lines, strict=True)]
     lines.insert(2 + len(first.metrics), "IoU of each class")
     return "\n".join([f"{first.videos} videos, {first.frames} annotated frames", *lines])
-
-
-def _check_classes(path: Path, ours: tuple[str, ...], videos: LabelledVideos) -> None:
-    """A score is of classes that both sides mean alike."""
-    theirs = videos.labels.names
-    if ours == theirs:
-        return
-    if len(ours) != len(theirs):
-        what = f"{len(ours)} classes and {videos.root} {len(theirs)}"
-    else:
-        one, other = next(pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1])
-        what = f"the class {one!r} where {videos.root} has {other!r}"
-    raise MrcfaError(
-        f"{path} has {what}; evaluate it on its own dataset, or export it with its --labels"
-    )
-
-
-def _frames(
-    videos: LabelledVideos, clip: Clip
-) -> Iterator[tuple[NDArray[np.uint8], Classes | None]]:
-    """Images, and their truth where there is one; a mask that does not fit is named."""
-    for path in clip.images:
-        image = read_image(path)
-        mask = clip.masks.get(path)
-        truth = None if mask is None else videos.truth(mask)
-        if truth is not None and truth.shape != image.shape[:2]:
-            sizes = (f"{height}×{width}" for height, width in (truth.shape, image.shape[:2]))
-            raise MrcfaError("the mask {} is {}, but its frame {}".format(mask, *sizes))
-        yield image, truth
 
 
 def _store(

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from benchmarks.cost import GpuModel, intensity
 from benchmarks.result import Row
-from mrcfa.manifest import Cost
+from mrcfa.manifest import Cost, Quantization
 
 WIDTH = 5.6
 """Inches of 72 units: narrow enough that 12-unit letters are legible on a phone."""
@@ -109,6 +109,21 @@ def stage_breakdown(rows: Sequence[Row]) -> str:
         axes.set_xlabel("ms")
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.figure.legend(loc="outside lower center", ncols=3)
+    return done()
+
+
+def sensitivity_curve(found: Quantization) -> str:
+    """Loss against the number of blocks in 8 bits, with what is allowed and what was taken."""
+    counts, losses = zip(*found.curve, strict=True)
+    with _plot("Loss against the number of blocks in 8 bits", 3.2) as (axes, done):
+        axes.axhline(found.allowed_loss, color=INK, linewidth=1, linestyle="--", label="allowed")
+        axes.plot((0, *counts), (0.0, *losses), color=SERIES[0], linewidth=1.6)
+        axes.scatter(counts, losses, s=40, facecolors="none", edgecolors=SERIES[0], zorder=3)
+        axes.scatter([len(found.blocks)], [found.loss], s=50, color=SERIES[0], zorder=4)
+        axes.set_xlabel(f"blocks in 8 bits, of {len(found.blocks) + len(found.fp16)}")
+        axes.set_ylabel(f"points of {found.measure} lost")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend(loc="upper left")
     return done()
 
 

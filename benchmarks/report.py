@@ -7,6 +7,7 @@ from string import Template
 
 import numpy as np
 
+from benchmarks import precisions
 from benchmarks.cost import (
     GPUS,
     PAPER_FPS,
@@ -18,7 +19,13 @@ from benchmarks.cost import (
     known_gpu,
     totals,
 )
-from benchmarks.plots import latency_distribution, roofline, stage_breakdown, timeline
+from benchmarks.plots import (
+    latency_distribution,
+    roofline,
+    sensitivity_curve,
+    stage_breakdown,
+    timeline,
+)
 from benchmarks.result import Outcome, Result, Verdict
 from benchmarks.strip import difference_picture, frame_picture, mask_picture
 from benchmarks.table import COLUMNS, NOTHING, boundary, cells, notes
@@ -45,6 +52,7 @@ def report(result: Result) -> str:
         parts=_parts(result),
         checks=_checks(result),
         drift=_drift(result),
+        precisions=_precisions(result),
         strip=_strip(result),
         cost=_cost(result),
         environment="".join(
@@ -122,6 +130,22 @@ def _checks(result: Result) -> str:
     if not rows:
         return "<p>Nothing was compared.</p>"
     return _table(("backend", "figure", "value", "limit", "verdict"), rows)
+
+
+def _precisions(result: Result) -> str:
+    """Side by side, and for 8 bits the loss against how many blocks have them."""
+    rows = result.precisions()
+    plots = [
+        _figure(
+            f"What 8 bits cost: {row.name}",
+            sensitivity_curve(row.quantization),
+            f"Points of {row.quantization.measure} lost on {row.quantization.frames} frames of "
+            f"{row.quantization.data}, the least sensitive blocks first. Filled: what was taken.",
+        )
+        for row in rows
+        if row.quantization
+    ]
+    return _table(precisions.COLUMNS, [row.cells() for row in rows]) + "".join(plots)
 
 
 def _drift(result: Result) -> str:

@@ -13,12 +13,14 @@ from benchmarks.cost import ceilings
 from benchmarks.footprint import Footprint
 from benchmarks.layer_times import LayerTime
 from benchmarks.parity import MARKS, Mask
+from benchmarks.precisions import Precision, precisions
 from benchmarks.speed import Ratio, Speed, ratio
-from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.bundle import EIGHT_BITS, MANIFEST, Bundle
 from mrcfa.checks import Check
 from mrcfa.errors import MrcfaError, named
 from mrcfa.files import sha256
 from mrcfa.manifest import Device, PlanCost
+from mrcfa.parity import SAME_CLASS
 
 PICTURED = 3
 """Frames whose masks are kept for the report."""
@@ -38,6 +40,11 @@ class BenchOptions:
     threads: int = 0
     """0 for all cores."""
     peer: bool = True
+    data: Path | None = None
+    """A dataset on which every precision is evaluated, too."""
+    split: str = "val"
+    limit: int | None = None
+    """Only so many of its videos."""
 
     def __post_init__(self) -> None:
         check_names(self.backends)
@@ -129,6 +136,8 @@ class Result:
     """Why nothing could be compared with the reference, if so."""
     peer_costs: Mapping[str, PlanCost] = field(default_factory=dict)
     """What the compiler makes of the peer, by the name of the engine it is compared with."""
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """On the dataset that was named, by precision."""
 
     @property
     def passed(self) -> bool:
@@ -169,6 +178,24 @@ class Result:
         """Time as a share of the peer's on the same device."""
         return self._ratio(row, self._fellow(row, Role.PEER))
 
+    def precisions(self) -> list[Precision]:
+        """Those of the bundle, side by side."""
+        same = {
+            row.contender.precision: check.value
+            for row in self.rows
+            if row.contender.role is Role.STREAM
+            for check in row.checks
+            if check.name == SAME_CLASS
+        }
+        return precisions(self.bundle, self.metrics, same)
+
+    def slowdown(self, row: Row) -> Ratio | None:
+        """How many times the time of FP32 an 8-bit row takes where it is run by the same."""
+        if row.contender.precision not in EIGHT_BITS:
+            return None
+        wide = f"{row.name.partition(' ')[0]} fp32"
+        return self._ratio(row, next((each for each in self.rows if each.name == wide), None))
+
     def to_json_lines(self) -> str:
         """The run, every frame of every backend, every row; costs and the bounds they set.
 
@@ -178,7 +205,11 @@ class Result:
             "kind": "run",
             "bundle": str(self.bundle.path),
             "manifest_sha256": sha256(self.bundle.path / MANIFEST),
-            "options": {**asdict(self.options), "video": str(self.options.video or "synthetic")},
+            "options": {
+                **asdict(self.options),
+                "video": str(self.options.video or "synthetic"),
+                "data": self.options.data and str(self.options.data),
+            },
             "environment": dict(self.environment),
             "passed": None if self.verdict is Verdict.NOT_CHECKED else self.passed,
         }
@@ -196,6 +227,7 @@ class Result:
                 for engine, part, cost in self.plans()
             ),
             *({"kind": "bound", **asdict(each)} for each in ceilings(self.bundle)),
+            *({"kind": "precision", **each.to_json()} for each in self.precisions()),
         ]
         return "".join(json.dumps(line) + "\n" for line in lines)
 

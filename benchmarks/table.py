@@ -1,7 +1,9 @@
 """A result as rows of text: for the terminal, the README and the report alike."""
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from benchmarks import precisions
 from benchmarks.result import Outcome, Result, Row
 from mrcfa import machine
 from mrcfa.errors import named
@@ -34,8 +36,9 @@ def cells(result: Result, row: Row) -> list[str]:
     memory = f"{foot.peak_bytes / 1e6:.0f}" if foot and foot.peak_bytes else NOTHING
     if foot and foot.device_bytes is not None:
         memory += f" + {foot.device_bytes / 1e6:.0f} GPU"
+    slow = result.slowdown(row)
     return [
-        row.name,
+        row.name + (f", {slow.value:.1f} times as slow as fp32" if slow and slow.value > 1 else ""),
         *(f"{speed.percentile_ms(p):.1f}" if speed else NOTHING for p in (50, 90, 99)),
         f"{speed.mean_ms:.1f}" if speed else NOTHING,
         f"{speed.fps:.2f}" if speed else NOTHING,
@@ -80,6 +83,11 @@ def notes(result: Result) -> list[str]:
         row.contender.device is Device.GPU and result.faster_than_clip(row) for row in result.rows
     ):
         found.append("× eager-clip: the paper's model ran on the CPU, whatever the row ran on")
+    if any(map(result.slowdown, result.rows)):
+        found.append(
+            "8 bits are for GPUs: ONNX Runtime on a CPU rounds to them and computes in FP16 or FP32"
+        )
+    found += precisions.remarks(result.precisions())
     if result.unchecked:
         found.append(f"parity was not checked: {result.unchecked}")
     return found
@@ -105,13 +113,23 @@ def boundary(result: Result) -> str:
 
 
 def rich_table(result: Result) -> "Table":
+    return _rich(COLUMNS, [cells(result, row) for row in result.rows])
+
+
+def precision_table(result: Result) -> "Table":
+    """Precisions side by side."""
+    return _rich(precisions.COLUMNS, [row.cells() for row in result.precisions()])
+
+
+def _rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
     """In Markdown's shape, so that it can be pasted as it is."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.MARKDOWN)
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in ("backend", "parity") else "right")
-    for row in result.rows:
-        table.add_row(*cells(result, row))
+    for column in columns:
+        left = column in ("backend", "parity", "precision", "engine")
+        table.add_column(column, justify="left" if left else "right")
+    for row in rows:
+        table.add_row(*row)
     return table

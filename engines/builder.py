@@ -227,7 +227,8 @@ class _Compiler:
         forms = [model]
         shifts = load("engines.shifts")
         if self._target.flavour is Flavour.RTX and shifts.has_grouped_convs(model):
-            shifted = shifts.without_grouped_convs(model)
+            last = load("engines.depthwise").with_channels_last(model)
+            shifted = shifts.without_grouped_convs(last)
             forms = [shifted] if 75 in self._target.sms else [model, shifted]
         return [bytes(form.SerializeToString()) for form in forms]
 

@@ -22,7 +22,8 @@ def build(
         list[str] | None, typer.Option(help='Or a GPU by its name, such as "quadro rtx 6000".')
     ] = None,
     precision: Annotated[
-        str, typer.Option(help="Of a variant for GPUs that the bundle has: fp16 or fp32.")
+        str,
+        typer.Option(help="Of a variant for GPUs that the bundle has: fp16, fp32, int8 or fp8."),
     ] = "fp16",
     plugin: Annotated[
         PluginUse, typer.Option(help="SelectTokens as a plugin; auto: where it must be one.")

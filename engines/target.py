@@ -18,6 +18,9 @@ WITHOUT_GPU = ((75,), (86, 89))
 """What a build without a GPU is for: Turing (the paper's Quadro RTX 6000); Ampere and Ada. With
 Turing among its targets, an engine is the Turing program on every GPU, so it has one of its own."""
 
+FIRST_SM = {"int8": 75, "fp8": 89}
+"""The first GPUs whose tensor cores have a precision; all have FP16."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -42,7 +45,15 @@ def choose_targets(
 
     `auto` takes TensorRT if it is there with the GPU asked for, and TensorRT-RTX otherwise.
     """
-    here = dict.fromkeys(gpu.sm for gpu in machine.gpus())
+    first_sm = FIRST_SM.get(precision, 0)
+    present = dict.fromkeys(gpu.sm for gpu in machine.gpus())
+    here = [sm for sm in present if sm >= first_sm]
+    lacking = sorted(sm for sm in sms or ([] if here else present) if sm < first_sm)
+    if lacking:
+        raise MrcfaError(
+            f"{_listed(lacking)} has no {precision.upper()}, which begins with sm_{first_sm}: "
+            f"build for --sm {first_sm} or later, or another --precision"
+        )
     if sms or flavour is FlavourChoice.TENSORRT:
         return [choose_target(flavour, sms)]
     if here:
@@ -52,7 +63,8 @@ def choose_targets(
             return [target]
         return [target, *(choose_target(flavour, [sm]) for sm in others)]
     groups = [group for group in WITHOUT_GPU if precision != "fp32" or 75 not in group]
-    return [choose_target(flavour, group) for group in groups]
+    able = (tuple(sm for sm in group if sm >= first_sm) for group in groups)
+    return [choose_target(flavour, group) for group in able if group]
 
 
 def choose_target(flavour: FlavourChoice, sms: Sequence[int]) -> Target:

@@ -208,4 +208,5 @@ def _session(model: str | bytes) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.enable_mem_pattern = False  # patterns hold more
+    options.add_session_config_entry("session.disable_quant_qdq", "1")  # as the backend does
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

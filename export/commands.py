@@ -1,4 +1,4 @@
-"""`mrcfa export`."""
+"""`mrcfa export` and `mrcfa quantize`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mrcfa
+from export.quantization.choices import EightBits, Method
 from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
 from mrcfa.data import demo as demo_model
 from mrcfa.data.datasets import DATASETS
@@ -14,7 +15,7 @@ from mrcfa.data.labels import Labels, read_labels
 from mrcfa.errors import MrcfaError, named
 from mrcfa.manifest import Output
 from mrcfa.model.config import Backbone
-from mrcfa.progress import working
+from mrcfa.progress import filling, working
 
 if TYPE_CHECKING:
     from mrcfa.training.checkpoints import Facts
@@ -125,6 +126,57 @@ def export(
                 f"({check['operator']} {check['threshold']:.3g})"
             )
     typer.echo(f"wrote {path}")
+
+
+def quantize(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    data: Annotated[
+        str, typer.Option(help="A dataset, whose labels judge, or any video or folder of images.")
+    ],
+    frames: Annotated[int, typer.Option(help="How many to calibrate and judge on.")] = 64,
+    precision: Annotated[
+        EightBits, typer.Option(help="int8 (Turing and later) or fp8 (Ada and later).")
+    ] = EightBits.INT8,
+    method: Annotated[
+        Method | None,
+        typer.Option(help="Where ranges end. Default: percentile for int8, minmax for fp8."),
+    ] = None,
+    keep_loss: Annotated[
+        float,
+        typer.Option(help="Points of mIoU that may be lost; without labels, of equal pixels."),
+    ] = 0.5,
+    split: Annotated[
+        str | None, typer.Option(help="Which videos of a dataset. Default: train, else val.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Default: all cores.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace the variant.")] = False,
+) -> None:
+    """Add an 8-bit variant to a bundle: as many blocks as the allowed loss lets be in 8 bits."""
+    from export.quantization.quantizer import QuantizeOptions, quantize
+    from mrcfa.inspection import quantization_lines
+
+    options = QuantizeOptions(
+        data=data,
+        split=split,
+        frames=frames,
+        precision=precision.value,
+        method=method,
+        keep_loss=keep_loss,
+        force=force,
+        threads=threads,
+    )
+    try:
+        with filling() as show:
+            _, found = quantize(bundle, options, show)
+    except KeyboardInterrupt:
+        typer.echo("mrcfa: stopped; the same command goes on where it was", err=True)
+        raise typer.Exit(130) from None
+    for line in quantization_lines(found):
+        typer.echo(line)
+    typer.echo(
+        f"added the variant {precision.value} to {bundle}; next: mrcfa build {bundle} "
+        f"--precision {precision.value}"
+    )
 
 
 def _trained(

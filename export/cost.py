@@ -2,14 +2,18 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 
 from mrcfa.manifest import Cost
 
-_FREE = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Constant"}
-"""Views: no runtime moves their data."""
+_FREE = {
+    *("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Constant"),
+    *("QuantizeLinear", "DequantizeLinear"),
+}
+"""Views, whose data no runtime moves, and roundings, which are part of what makes or reads it."""
 
 
 def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
@@ -22,10 +26,12 @@ def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
     work: dict[str, int] = defaultdict(int)
     moved: dict[str, int] = defaultdict(int)
     for node in model.graph.node:
+        if node.op_type == "DequantizeLinear":
+            sizes[node.output[0]] = sizes[node.input[0]]
         if node.op_type in _FREE:
             continue
         stage = stage_of(node.name)
-        work[stage] += _multiply_adds(node, shapes)
+        work[stage] += multiply_adds(node, shapes)
         moved[stage] += sum(sizes.get(name, 0) for name in (*node.input, *node.output))
     return tuple(
         Cost(graph, stage, work[stage] // streams, moved[stage] // streams) for stage in moved
@@ -56,6 +62,17 @@ def activation_bytes(model: onnx.ModelProto) -> int:
     return int(change.cumsum().max())
 
 
+def multiply_adds(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Of convolutions and matrix products; everything else is bound by its bytes."""
+    if node.op_type == "Conv":
+        return math.prod(shapes[node.output[0]]) * math.prod(shapes[node.input[1]][1:])
+    if node.op_type in ("MatMul", "Gemm"):
+        transposed = any(a.name == "transA" and a.i for a in node.attribute)
+        inner = shapes[node.input[0]][-2 if transposed else -1]
+        return math.prod(shapes[node.output[0]]) * inner
+    return 0
+
+
 def stage_of(node_name: str) -> str:
     """`encoder/stages/2/blocks/0/attn/q/Gemm` -> `encoder/stages/2`; elsewhere the first part."""
     parts = node_name.split("/")
@@ -68,6 +85,11 @@ def parameter_count(model: onnx.ModelProto) -> int:
     """Elements of the floating-point initializers."""
     floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
     return sum(math.prod(t.dims) for t in model.graph.initializer if t.data_type in floating)
+
+
+def tensor_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Shape of every named tensor."""
+    return _tensors(model)[0]
 
 
 def _tensors(model: onnx.ModelProto) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
@@ -87,14 +109,3 @@ def _tensors(model: onnx.ModelProto) -> tuple[dict[str, tuple[int, ...]], dict[s
 
 def _item_size(kind: int) -> int:
     return int(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)).itemsize)
-
-
-def _multiply_adds(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> int:
-    """Of convolutions and matrix products; everything else is bound by its bytes."""
-    if node.op_type == "Conv":
-        return math.prod(shapes[node.output[0]]) * math.prod(shapes[node.input[1]][1:])
-    if node.op_type in ("MatMul", "Gemm"):
-        transposed = any(a.name == "transA" and a.i for a in node.attribute)
-        inner = shapes[node.input[0]][-2 if transposed else -1]
-        return math.prod(shapes[node.output[0]]) * inner
-    return 0

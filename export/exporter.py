@@ -76,7 +76,9 @@ def export_bundle(
             progress("loading weights")
             load_weights(model, weights)
         save_weights(model, folder / WEIGHTS)
-        traced = {each.name: _trace(each, model, options, progress) for each in options.variants}
+        traced = {
+            each.name: trace_variant(each, model, options, progress) for each in options.variants
+        }
         for each in traced.values():
             each.save(folder)
         proofs = {name: each.proof(folder) for name, each in traced.items()}
@@ -112,7 +114,7 @@ def export_bundle(
 
 
 @dataclass(frozen=True)
-class _Traced:
+class Traced:
     """One variant's graphs, before they are written."""
 
     variant: Variant
@@ -159,9 +161,9 @@ class _Traced:
         )
 
 
-def _trace(
+def trace_variant(
     variant: Variant, model: SegFormer, options: ExportOptions, progress: Progress
-) -> _Traced:
+) -> Traced:
     config, is_mask = model.config, options.output is Output.MASK
     arrangement = variant.arranged(config)
     turns, batch = variant.in_turn(options.streams)
@@ -192,7 +194,7 @@ def _trace(
     graphs = {"encoder": encoder, "decoder": decoder}
     whole = {part: in_turn(graph, turns) for part, graph in graphs.items()} if turns > 1 else graphs
     note = "" if groups is None else groups.note(config.kept)
-    return _Traced(variant, arrangement, note, graphs, whole)
+    return Traced(variant, arrangement, note, graphs, whole)
 
 
 def check_options(config: Config, options: ExportOptions) -> None:

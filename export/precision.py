@@ -36,16 +36,16 @@ def widened(value: Tensor) -> Tensor:
 
 def in_fp32(graph: nn.Module) -> nn.Module:
     """The graph with its float64 parameters rounded once."""
-    return _rounded(graph, torch.float32)
+    return rounded_to(graph, torch.float32)
 
 
 def in_fp16(graph: nn.Module) -> nn.Module:
     """The same, but for norms, which keep FP32 parameters and compute in FP32."""
     _widen_norms(graph)
-    return _rounded(graph, torch.float16)
+    return rounded_to(graph, torch.float16)
 
 
-def _rounded(graph: nn.Module, dtype: torch.dtype) -> nn.Module:
+def rounded_to(graph: nn.Module, dtype: torch.dtype) -> nn.Module:
     for part in graph.modules():
         kind = torch.float32 if isinstance(part, Wide) else dtype
         for name, weight in list(part.named_parameters(recurse=False)):

@@ -37,7 +37,7 @@ class LastAxisStage(nn.Module):
         image = self.embed(image)
         for block in self.blocks:
             image = block(image)
-        return _first(self.norm(image))
+        return channels_first(self.norm(image))
 
 
 class LastAxisEmbedding(PatchEmbedding):
@@ -51,7 +51,7 @@ class LastAxisEmbedding(PatchEmbedding):
         self.proj, self.norm = embed.proj, embed.norm
 
     def forward(self, image: Tensor) -> Tensor:  # type: ignore[override]
-        answer: Tensor = self.norm(_last(self.proj(image.to(self.proj.weight.dtype))))
+        answer: Tensor = self.norm(channels_last(self.proj(image.to(self.proj.weight.dtype))))
         return answer
 
 
@@ -81,7 +81,7 @@ class _Attention(nn.Module):
         self.heads, self.width = attention.heads, attention.width // attention.heads
         query = affine(attention.q)
         factor = self.width**-0.5
-        self.q = _linear_of(Affine(query.weight * factor, query.bias * factor))
+        self.q = linear_of(Affine(query.weight * factor, query.bias * factor))
         self.kv, self.proj, self.sr = attention.kv, attention.proj, attention.sr
         if self.sr is not None:
             self.norm = attention.norm
@@ -89,7 +89,7 @@ class _Attention(nn.Module):
     def keys_and_values(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """(B, n, C) each."""
         if self.sr is not None:
-            image = self.norm(_last(self.sr(_first(image))))
+            image = self.norm(channels_last(self.sr(channels_first(image))))
         keys, values = self.kv(image.flatten(1, 2)).chunk(2, dim=-1)
         return keys, values
 
@@ -133,9 +133,9 @@ class LastAxisFFN(nn.Module):
         self.dwconv = ffn.dwconv
 
     def forward(self, image: Tensor) -> Tensor:
-        hidden = self.dwconv(self.fc1(_first(image)))
+        hidden = self.dwconv(self.fc1(channels_first(image)))
         hidden = (hidden * 0.5) * (1 + torch.erf(hidden / 2**0.5))
-        return _last(self.fc2(hidden))
+        return channels_last(self.fc2(hidden))
 
 
 def _mixed(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -143,18 +143,18 @@ def _mixed(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return (queries @ keys.transpose(-2, -1)).softmax(dim=-1) @ values
 
 
-def _linear_of(folded: Affine) -> nn.Linear:
+def linear_of(folded: Affine) -> nn.Linear:
     outputs, inputs = folded.weight.shape
     linear = nn.Linear(inputs, outputs)
     linear.weight, linear.bias = nn.Parameter(folded.weight), nn.Parameter(folded.bias)
     return linear
 
 
-def _first(image: Tensor) -> Tensor:
+def channels_first(image: Tensor) -> Tensor:
     """Channels first: (B, h, w, C) -> (B, C, h, w)."""
     return image.permute(0, 3, 1, 2)
 
 
-def _last(image: Tensor) -> Tensor:
+def channels_last(image: Tensor) -> Tensor:
     """Channels last: (B, C, h, w) -> (B, h, w, C)."""
     return image.permute(0, 2, 3, 1)

@@ -17,7 +17,9 @@ from export.groups import Groups
 from export.ort_cpu.arrangement import ORT_CPU
 from export.plain import PLAIN
 from export.precision import in_fp16, in_fp32
+from export.quantization.products import in_products
 from mrcfa.arguments import parse_names
+from mrcfa.bundle import EIGHT_BITS
 from mrcfa.errors import MrcfaError, named
 from mrcfa.manifest import Device, Limits
 from mrcfa.model.config import Config
@@ -67,14 +69,26 @@ _TABLE = (
     Variant("fp32", "fp32", Device.CPU, ORT_CPU, torch.float32, in_fp32, FP32_LIMITS),
     Variant("fp16", "fp16", Device.GPU, PLAIN, torch.float16, in_fp16, FP16_LIMITS),
     Variant("fp32-gpu", "fp32", Device.GPU, PLAIN, torch.float32, in_fp32, FP32_LIMITS),
+    *(
+        Variant(name, name, Device.GPU, PLAIN, torch.float16, in_products, FP16_LIMITS)
+        for name in EIGHT_BITS
+    ),
 )
 VARIANTS = {variant.name: variant for variant in _TABLE}
+"""Graphs of 8-bit rows are FP16 as they are traced: `mrcfa quantize` puts the 8 bits in, and
+measures the limits."""
 DEFAULT = ("fp32", "fp16")
 
 
 def variants_named(text: str) -> list[Variant]:
     """`fp32,fp16` -> their rows."""
     names = dict.fromkeys(parse_names(text))
+    for name in EIGHT_BITS:
+        if name in names:
+            raise MrcfaError(
+                f"{name} is calibrated on data: export without it, then: "
+                f"mrcfa quantize BUNDLE --precision {name} --data DATA"
+            )
     unknown = [name for name in names if name not in VARIANTS]
     if unknown or not names:
         raise MrcfaError(

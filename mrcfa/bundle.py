@@ -4,9 +4,10 @@ The manifest is written last and atomically, so a directory either is a whole bu
 reader checks the format's version, the hash of every file it opens, and that none lies elsewhere.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mrcfa.errors import MrcfaError, named
 from mrcfa.files import replaced, sha256, write_whole
@@ -19,6 +20,8 @@ WEIGHTS = "weights.safetensors"
 EXPECTED = "expected.npz"
 """`masks`: the reference's for the built-in clip, for machines that cannot run the reference."""
 
+EIGHT_BITS = ("int8", "fp8")
+"""Precisions that `mrcfa quantize` makes, from data."""
 _PREFERRED = {Device.CPU: "fp32", Device.GPU: "fp16"}
 
 
@@ -84,10 +87,13 @@ class Bundle:
         wanted = precision or _PREFERRED[device]
         if (wanted, device) == ("fp32", Device.GPU):
             wanted = "fp32-gpu"
+        remedy = f"export it with --variants {wanted}"
+        if wanted in EIGHT_BITS:
+            remedy = f"make them with: mrcfa quantize {self.path} --precision {wanted} --data DATA"
         raise Unfit(
             f"{self.path} has no {f'{precision} ' if precision else ''}graphs for a "
             f"{device.value.upper()}, only {named(sorted(self.manifest.variants))}; "
-            f"export it with --variants {wanted}"
+            f"{remedy}"
         )
 
     def file(self, name: str) -> Path:
@@ -118,13 +124,23 @@ class Bundle:
     def with_engine(self, engine: Engine, contents: Mapping[str, bytes]) -> "Bundle":
         """Add an engine or replace one of the same name; whenever this stops, all is whole."""
         kept = tuple(other for other in self.manifest.engines if other.name != engine.name)
-        dropped = {
-            name
-            for other in self.manifest.engines
-            if other.name == engine.name
-            for name in (other.encoder, other.decoder, other.layers)
-            if name
-        }
+        dropped = _files_of(other for other in self.manifest.engines if other.name == engine.name)
+        return self._changed({"engines": (*kept, engine)}, contents, dropped)
+
+    def with_variant(self, name: str, variant: Variant, contents: Mapping[str, bytes]) -> "Bundle":
+        """Add a variant or replace the one of this name, and drop the engines built from that."""
+        kept = tuple(engine for engine in self.manifest.engines if engine.variant != name)
+        dropped = _files_of(engine for engine in self.manifest.engines if engine.variant == name)
+        if name in self.manifest.variants:
+            before = self.manifest.variants[name]
+            dropped |= {graph.file for graph in before.graphs.values()}
+        variants = {**self.manifest.variants, name: variant}
+        return self._changed({"variants": variants, "engines": kept}, contents, dropped)
+
+    def _changed(
+        self, fields: Mapping[str, Any], contents: Mapping[str, bytes], dropped: set[str]
+    ) -> "Bundle":
+        """Files first, then the manifest, then what nothing names any more."""
         written: list[Path] = []
         try:
             for name, content in contents.items():
@@ -134,7 +150,7 @@ class Bundle:
                 name: entry for name, entry in self.manifest.files.items() if name not in dropped
             }
             files |= {path.name: _described(path) for path in written}
-            manifest = replace(self.manifest, engines=(*kept, engine), files=files)
+            manifest = replace(self.manifest, **fields, files=files)
             write_whole(self.path / MANIFEST, manifest.to_json().encode())
         except BaseException:
             for path in written:
@@ -158,6 +174,11 @@ def write_bundle(path: Path, fill: Callable[[Path], Manifest], force: bool = Fal
         manifest = replace(manifest, files=files)
         write_whole(scratch / MANIFEST, manifest.to_json().encode())
     return Bundle(path, manifest)
+
+
+def _files_of(engines: Iterable[Engine]) -> set[str]:
+    names = (name for each in engines for name in (each.encoder, each.decoder, each.layers))
+    return {name for name in names if name}
 
 
 def _check_free(path: Path, force: bool) -> None:

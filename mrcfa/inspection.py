@@ -9,7 +9,7 @@ import numpy as np
 from mrcfa.bundle import Bundle
 from mrcfa.errors import named
 from mrcfa.flavours import Flavour
-from mrcfa.manifest import STATE, Engine, PlanCost, TensorSpec, Variant
+from mrcfa.manifest import STATE, Engine, PlanCost, Quantization, TensorSpec, Variant
 from mrcfa.model.config import Config
 
 _PRODUCTS = {flavour.value: flavour.product for flavour in Flavour}
@@ -56,6 +56,8 @@ def _variant_lines(name: str, variant: Variant) -> list[str]:
         f"variant {name}: {variant.precision} for {variant.device.value.upper()}s, "
         + ", ".join(filter(None, [variant.arrangement, variant.note]))
     ]
+    if variant.quantization is not None:
+        lines += [f"  {line}" for line in quantization_lines(variant.quantization)]
     for part, graph in variant.graphs.items():
         lines.append(f"  {part} ({graph.file}, {graph.parameters / 1e6:.1f} M parameters)")
         if graph.activation_bytes is not None:
@@ -68,6 +70,20 @@ def _variant_lines(name: str, variant: Variant) -> list[str]:
     size = sum(state.values()) // variant.streams
     lines.append(f"  state per stream: {_bytes(size)} ({' and '.join(state)})")
     return lines + _cost_lines(variant)
+
+
+def quantization_lines(found: Quantization) -> list[str]:
+    """How much is in 8 bits, what that costs, and what was left out."""
+    total = len(found.blocks) + len(found.fp16)
+    lines = [
+        f"{len(found.blocks)} of {total} blocks in 8 bits: {found.shares['encoder']:.0%} of the "
+        f"encoder's multiply-adds, {found.shares['weights']:.0%} of those with weights",
+        f"loses {found.loss:.2f} points of {found.measure} on {found.frames} frames of "
+        f"{found.data} ({found.allowed_loss:g} were allowed), calibrated by {found.method}",
+    ]
+    if found.fp16:
+        lines.append(f"left in FP16: {', '.join(found.fp16)}")
+    return lines
 
 
 def _streams(count: int) -> list[str]:

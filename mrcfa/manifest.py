@@ -97,6 +97,30 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Quantization:
+    """How an 8-bit variant came to be, and what it costs."""
+
+    method: str
+    """Of calibration."""
+    data: str
+    frames: int
+    measure: str
+    """What the loss is of: `mIoU`, or `agreement` with the reference's masks, in points."""
+    loss: float
+    allowed_loss: float
+    blocks: tuple[str, ...]
+    """In 8 bits, the least sensitive first."""
+    fp16: tuple[str, ...]
+    """Blocks that were left in FP16."""
+    sensitivity: Mapping[str, float]
+    """Mean error of logits, as a share of their range, with one block alone in 8 bits."""
+    curve: tuple[tuple[int, float], ...]
+    """Loss against the number of blocks in 8 bits, as far as it was measured."""
+    shares: Mapping[str, float]
+    """Of the multiply-adds of `encoder`, its products with `weights`, and `decoder`."""
+
+
+@dataclass(frozen=True)
 class Variant:
     """One pair of graphs: a precision, laid out for a device, with what it was measured to do."""
 
@@ -112,6 +136,8 @@ class Variant:
     cost: tuple[Cost, ...] = ()
     parity: tuple[Mapping[str, Any], ...] = ()
     """The checks that the export passed."""
+    quantization: Quantization | None = None
+    """Of an 8-bit variant."""
 
     @property
     def graphs(self) -> dict[str, Graph]:

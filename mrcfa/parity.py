@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from mrcfa.checks import Check
 from mrcfa.manifest import Limits
 
+SAME_CLASS = "pixels with the same class"
+
 
 @dataclass
 class Parity:
@@ -44,5 +46,5 @@ class Parity:
             ]
         if self.agreements:
             share = float(np.mean(self.agreements))
-            found.append(Check("pixels with the same class", share, ">=", limits.agreement))
+            found.append(Check(SAME_CLASS, share, ">=", limits.agreement))
         return found

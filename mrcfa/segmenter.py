@@ -119,7 +119,7 @@ class Segmenter:
                 f"masks on the GPU have the bundle's frame size {self.size} and this frame is "
                 f"{size}; export with --frame {size[0]}x{size[1]}"
             )
-        return _scaled(image, self.size, "BILINEAR"), size
+        return scaled(image, self.size, "BILINEAR"), size
 
     def _mask_of(self, outputs: Arrays, size: tuple[int, ...]) -> Image:
         """Where a bundle answers with logits, the last two steps happen here instead."""
@@ -129,7 +129,7 @@ class Segmenter:
             from mrcfa.resize import mask_of_logits
 
             mask = mask_of_logits(outputs["logits"], self._model.config.size, self.size)
-        return mask if size == self.size else _scaled(mask, size)
+        return mask if size == self.size else scaled(mask, size)
 
 
 def _remote(address: str, backend: str, options: Options) -> tuple[Backend, Served]:
@@ -152,7 +152,7 @@ def _checked(frame: Any) -> Image:
     return frame
 
 
-def _scaled(image: Image, size: tuple[int, ...], method: str = "NEAREST") -> Image:
+def scaled(image: Image, size: tuple[int, ...], method: str = "NEAREST") -> Image:
     pillow = load("PIL.Image")
     resample = getattr(pillow.Resampling, method)
     return np.asarray(pillow.fromarray(image).resize((size[1], size[0]), resample))

@@ -200,6 +200,8 @@ def _options(threads: int) -> Any:
     options.add_session_config_entry("session.dynamic_block_base", "4")
     # Threads that wait for more work after a run would take the cores from the next session's.
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Q/DQ nodes stay where they are: moved past a transpose, FP8 makes a graph that does not load.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
 
 

@@ -113,6 +113,8 @@ def _onnxruntime_ways(bundle: Bundle, which: str) -> Iterator[Way]:
             variant = bundle.find_variant(device, precision)
             if variant is not None:
                 name = f"onnxruntime:{provider} {precision}"
+                if provider == "cpu" and precision == "fp8":
+                    name += " (emulated)"  # no CPU computes in it
                 yield Way(provider, name, precision, device, variant)
 
 

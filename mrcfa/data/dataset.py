@@ -31,6 +31,20 @@ class LabelledVideos:
     clips: tuple[Clip, ...]
     dense: bool
 
+    def check_classes(self, bundle: Path, ours: tuple[str, ...]) -> None:
+        """Refuse a bundle of other classes: a score is of classes that both sides mean alike."""
+        theirs = self.labels.names
+        if ours == theirs:
+            return
+        if len(ours) != len(theirs):
+            what = f"{len(ours)} classes and {self.root} {len(theirs)}"
+        else:
+            one, other = next(pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1])
+            what = f"the class {one!r} where {self.root} has {other!r}"
+        raise MrcfaError(
+            f"{bundle} has {what}; evaluate it on its own dataset, or export it with its --labels"
+        )
+
     def truth(self, mask: Path) -> NDArray[np.uint8]:
         """A mask as classes from 0, `IGNORED` where there is none."""
         pillow = load("PIL.Image")

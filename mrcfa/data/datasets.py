@@ -20,6 +20,11 @@ def dataset_named(name: str) -> Dataset:
     return DATASETS[name]
 
 
+def is_dataset(root: Path) -> bool:
+    """Whether a folder looks like one, rather than like a video's images."""
+    return root.is_dir() and (is_own(root) or any(each.is_at(root) for each in DATASETS.values()))
+
+
 def labelled_videos(root: Path, split: str, reach: int) -> LabelledVideos:
     """The dataset at `root`, told by its folders; `reach`: how many frames back the model looks."""
     if not root.is_dir():

@@ -27,7 +27,11 @@ def cpp_line(bundle: Bundle, tool: Path | None) -> Line:
             )
         masks = np.frombuffer(answer, np.uint8).reshape(expected.masks.shape)
         ran = next(line for line in info.splitlines() if line.startswith("runs on "))
-        precision = "fp16" if "fp16" in ran else "fp32"
+        precision = next(
+            each.precision
+            for each in bundle.manifest.variants.values()
+            if each.precision in ran.replace(",", " ").replace(")", " ").split()
+        )
         variant = bundle.find_variant(Device.CPU, precision)
         assert variant is not None  # it runs
         limits = bundle.manifest.variants[variant].limits

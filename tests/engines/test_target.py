@@ -108,3 +108,16 @@ def test_no_tensorrt_at_all_meets_the_install_command_of_each_flavour(monkeypatc
         choose_targets()
     with pytest.raises(MrcfaError, match=r"tensorrt_rtx is not installed"):
         choose_targets(FlavourChoice.RTX)
+
+
+def test_8_bits_are_built_for_the_gpus_that_have_them(rtx):
+    assert chosen(FlavourChoice.AUTO, [], "int8") == [("rtx", (75,)), ("rtx", (86, 89))]
+    assert chosen(FlavourChoice.AUTO, [], "fp8") == [("rtx", (89,))]
+    with pytest.raises(MrcfaError, match="sm_75, sm_86 has no FP8, which begins with sm_89"):
+        choose_targets(FlavourChoice.RTX, [75, 86, 89], "fp8")
+
+
+def test_a_gpu_here_without_fp8_is_told_so(tensorrt):
+    tensorrt("10.3.0.26")
+    with pytest.raises(MrcfaError, match="sm_86 has no FP8"):
+        choose_targets(precision="fp8")

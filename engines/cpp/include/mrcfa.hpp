@@ -36,7 +36,7 @@ struct Options {
   /// else than TensorRT runs, or the CPU, or single nodes on it. Otherwise that is said on standard
   /// error, and the work goes on.
   bool strict = false;
-  /// `fp32` or `fp16`; empty takes fp32 on a CPU and fp16 on a GPU, where the bundle has it.
+  /// `fp32`, `fp16`, `int8` or `fp8`; empty takes fp32 on a CPU and fp16 on a GPU, where the bundle has it.
   std::string precision;
   /// Threads of ONNX Runtime on the CPU; 0 lets it choose.
   int threads = 0;

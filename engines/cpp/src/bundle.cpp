@@ -63,9 +63,13 @@ const Variant& Bundle::variant(const std::string& precision, Device device) cons
   }
   const bool gpu = device == Device::gpu;
   const std::string wanted = precision.empty() ? "fp16" : precision;
+  const std::string remedy =
+      wanted == "int8" || wanted == "fp8"
+          ? "make them with: mrcfa quantize " + path_.string() + " --precision " + wanted +
+                " --data DATA"
+          : "export it with --variants " + (gpu && wanted == "fp32" ? "fp32-gpu" : wanted);
   throw Unfit(path_.string() + " has no " + (precision.empty() ? "" : precision + " ") +
-              "graphs for " + (gpu ? "a GPU" : "a CPU") + ", only " + listed(names) +
-              "; export it with --variants " + (gpu && wanted == "fp32" ? "fp32-gpu" : wanted));
+              "graphs for " + (gpu ? "a GPU" : "a CPU") + ", only " + listed(names) + "; " + remedy);
 }
 
 std::string Bundle::read(const std::string& name) const {

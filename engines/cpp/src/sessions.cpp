@@ -57,6 +57,8 @@ Owned<OrtSessionOptions> session_options(const Api& api, const Options& options,
   api.check(api->AddSessionConfigEntry(made.get(), "session.dynamic_block_base", "4"));
   // Threads that wait for more work after a run would take the cores from the next session's.
   api.check(api->AddSessionConfigEntry(made.get(), "session.force_spinning_stop", "1"));
+  // Q/DQ nodes stay where they are: moved past a transpose, FP8 makes a graph that does not load.
+  api.check(api->AddSessionConfigEntry(made.get(), "session.disable_quant_qdq", "1"));
   if (cuda) {
     add_cuda(api, *made, options);
   }

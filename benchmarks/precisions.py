@@ -1,0 +1,144 @@
+"""The precisions of a bundle side by side: what each loses, moves, holds and weighs."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.candidate import Candidate
+from benchmarks.evaluate import EvalOptions, evaluate, forget
+from mrcfa.bundle import Bundle
+from mrcfa.inspection import quantization_lines
+from mrcfa.manifest import Device, Engine, Quantization
+
+PROVIDER = "onnxruntime:cpu"
+"""Runs every precision on any machine."""
+COLUMNS = (
+    "precision",
+    "mIoU",
+    "mVC8",
+    "mVC16",
+    "same pixels",
+    "in 8 bits",
+    "engine",
+    "MB written",
+    "MB activations",
+    "MB of graphs",
+)
+_LIKELIEST = (86, 89, 75)
+"""Of a precision's engines the one for the first of these GPUs is shown, so that bytes compare."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """One row. What was not measured is None."""
+
+    name: str
+    metrics: Mapping[str, float] | None
+    """mIoU, mVC8 and mVC16 on a dataset, if one was named."""
+    agreement: float | None
+    """Share of pixels with the reference's class, on the benchmark's frames."""
+    engine: str | None
+    bytes_written: int | None
+    """Per frame, as the compiler lists its kernels."""
+    activation_bytes: int | None
+    file_bytes: int
+    quantization: Quantization | None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON knows no NaN, which metrics are where the data leaves them undefined."""
+        metrics = {k: None if math.isnan(v) else v for k, v in (self.metrics or {}).items()}
+        return {**asdict(self), "metrics": metrics or None}
+
+    def cells(self) -> list[str]:
+        """One text for each of `COLUMNS`."""
+        metrics = self.metrics or {}
+        eight = self.quantization
+        return [
+            self.name,
+            *(_percent(metrics.get(name)) for name in ("mIoU", "mVC8", "mVC16")),
+            _percent(self.agreement),
+            f"{eight.shares['encoder']:.0%}" if eight else "–",
+            self.engine or "–",
+            *(
+                "–" if count is None else f"{count / 1e6:.1f}"
+                for count in (self.bytes_written, self.activation_bytes, self.file_bytes)
+            ),
+        ]
+
+
+def precisions(
+    bundle: Bundle, metrics: Mapping[str, Mapping[str, float]], agreements: Mapping[str, float]
+) -> list[Precision]:
+    """A row for each precision of the bundle, the widest first."""
+    manifest, rows = bundle.manifest, []
+    for name in dict.fromkeys(each.precision for each in manifest.variants.values()):
+        variant = bundle.variant(Device.CPU, name)
+        engine = _shown(name, manifest.engines)
+        costs = list(engine.costs.values()) if engine else []
+        held = [cost.activation_bytes for cost in costs]
+        rows.append(
+            Precision(
+                name=name,
+                metrics=metrics.get(name),
+                agreement=agreements.get(name),
+                engine=engine.name if engine else None,
+                bytes_written=sum(cost.bytes_written for cost in costs) if costs else None,
+                activation_bytes=sum(each or 0 for each in held) if any(held) else None,
+                file_bytes=sum(
+                    manifest.files[graph.file].bytes for graph in variant.graphs.values()
+                ),
+                quantization=variant.quantization,
+            )
+        )
+    return rows
+
+
+def measured(
+    bundle: Bundle, options: EvalOptions, show: Callable[[str, float], None]
+) -> dict[str, Mapping[str, float]]:
+    """Metrics of every precision on a dataset; after an interruption it goes on, as eval does."""
+    found = {}
+    for name in dict.fromkeys(each.precision for each in bundle.manifest.variants.values()):
+        candidate = Candidate(Path(bundle.path), PROVIDER, precision=name)
+        done = evaluate(candidate, options, _advancing(f"{name} on {options.root}", show))
+        found[name] = done.metrics
+        forget(done)
+    return found
+
+
+def remarks(rows: Sequence[Precision]) -> list[str]:
+    """What a reader has to know of 8-bit rows."""
+    return [
+        f"{row.name}: {'; '.join(quantization_lines(row.quantization))}"
+        for row in rows
+        if row.quantization
+    ]
+
+
+def _shown(precision: str, engines: Sequence[Engine]) -> Engine | None:
+    fitting = [each for each in engines if each.precision == precision and each.costs]
+    for sm in _LIKELIEST:
+        for engine in fitting:
+            if sm in engine.compute_capabilities:
+                return engine
+    return fitting[0] if fitting else None
+
+
+def _advancing(name: str, show: Callable[[str, float], None]) -> Callable[..., None]:
+    count, whole = 0, 1
+
+    def advance(total: int | None = None) -> None:
+        nonlocal count, whole
+        if total is None:
+            count += 1
+        else:
+            whole = total
+        show(name, count / whole)
+
+    return advance
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.2f}"

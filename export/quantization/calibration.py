@@ -1,0 +1,118 @@
+"""Ranges of tensors, from histograms that are filled frame by frame.
+
+No tensor is kept: a histogram has the same size after one frame and after a thousand. What ONNX
+Runtime's calibration makes of histograms decides where a range ends.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnxruntime.quantization.calibrate import HistogramCollector
+
+from export.quantization.choices import Method
+from export.quantization.graphs import Image, Pair
+from mrcfa.errors import MrcfaError
+from mrcfa.files import replaced
+
+BINS = 1024
+LEVELS = 255
+"""Of a symmetric 8-bit format, for the entropy of what it keeps."""
+PERCENTILE = 99.99
+
+
+@dataclass
+class Histogram:
+    """Of absolute values, in bins from 0 to `top`, a power of two that grows when it must."""
+
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    top: float = 2.0**-14
+    largest: float = 0.0
+
+    def add(self, values: NDArray[Any]) -> None:
+        absolute = np.abs(values.astype(np.float32).ravel())
+        largest = float(absolute.max())
+        if not np.isfinite(largest):
+            raise MrcfaError("a tensor is not a number in FP16; such a model cannot be calibrated")
+        self.largest = max(self.largest, largest)
+        while self.top < largest:
+            self.counts = np.concatenate(
+                [self.counts.reshape(-1, 2).sum(axis=1), np.zeros(BINS // 2, np.int64)]
+            )
+            self.top *= 2
+        self.counts += np.histogram(absolute, BINS, range=(0.0, self.top))[0]
+
+
+def collect(
+    pair: Pair,
+    tensors: Mapping[str, Sequence[str]],
+    histograms: dict[str, Histogram],
+    images: Iterable[Image],
+    advance: Callable[[], None],
+) -> None:
+    """Add one stream, from its first frame on: the decoder sees real memories.
+
+    Both graphs may have tensors of the same name, so that of `view` in the encoder is
+    `encoder:view`.
+    """
+    pair.reset()
+    for image in images:
+        features = pair.encode(image)
+        seen = {"encoder": features, "decoder": pair.decode(features)}
+        for part, names in tensors.items():
+            for name in names:
+                histograms.setdefault(f"{part}:{name}", Histogram()).add(seen[part][name])
+        advance()
+
+
+def ranges(histograms: Mapping[str, Histogram], method: Method) -> dict[str, float]:
+    """The largest number of each tensor that is told apart from those beyond it."""
+    if method is Method.MINMAX:
+        return {name: each.largest for name, each in histograms.items()}
+    collector = HistogramCollector(method.value, True, BINS, LEVELS, PERCENTILE, "same")
+    described = _mirrored if method is Method.ENTROPY else _one_sided
+    collector.histogram_dict = {name: described(each) for name, each in histograms.items()}
+    with redirect_stdout(io.StringIO()):  # it tells of every step
+        found = collector.compute_collection_result()
+    return {name: float(max(abs(low), abs(high))) for name, (low, high, *_) in found.items()}
+
+
+def save(histograms: Mapping[str, Histogram], streams: int, path: Path) -> None:
+    """With how many streams they hold."""
+    arrays: dict[str, Any] = {
+        "names": np.array(list(histograms)),
+        "counts": np.stack([each.counts for each in histograms.values()]),
+        "ends": np.array([(each.top, each.largest) for each in histograms.values()]),
+        "streams": np.array(streams),
+    }
+    with replaced(path) as part, part.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def load(path: Path) -> tuple[dict[str, Histogram], int]:
+    with np.load(path, allow_pickle=False) as kept:
+        rows = zip(kept["names"], kept["counts"], kept["ends"], strict=True)
+        found = {
+            str(name): Histogram(counts, float(top), float(largest))
+            for name, counts, (top, largest) in rows
+        }
+        return found, int(kept["streams"])
+
+
+def _one_sided(histogram: Histogram) -> tuple[Any, ...]:
+    edges = np.linspace(0, histogram.top, BINS + 1, dtype=np.float32)
+    end = np.float32(histogram.largest)
+    return histogram.counts, edges, -end, end
+
+
+def _mirrored(histogram: Histogram) -> tuple[Any, ...]:
+    """As of a symmetric distribution: the range is symmetric anyway."""
+    edges = np.linspace(-histogram.top, histogram.top, 2 * BINS + 1, dtype=np.float32)
+    end = np.float32(histogram.largest)
+    both = np.concatenate([histogram.counts[::-1], histogram.counts])
+    return both, edges, -end, end, np.float32(histogram.top)

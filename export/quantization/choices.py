@@ -1,0 +1,19 @@
+"""What `mrcfa quantize` lets one choose; light, for the command line."""
+
+from enum import Enum
+
+
+class EightBits(str, Enum):
+    INT8 = "int8"
+    FP8 = "fp8"
+
+
+class Method(str, Enum):
+    """Where the range of a tensor ends."""
+
+    ENTROPY = "entropy"
+    """Where the rounded numbers are distributed most like the numbers."""
+    MINMAX = "minmax"
+    """At the largest number."""
+    PERCENTILE = "percentile"
+    """Where one in ten thousand is larger."""

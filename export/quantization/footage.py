@@ -1,0 +1,121 @@
+"""What a model is calibrated on: streams of frames, of a dataset or of any video."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.bundle import Bundle
+from mrcfa.data.datasets import is_dataset, labelled_videos
+from mrcfa.data.frames import Classes, labelled_frames
+from mrcfa.errors import MrcfaError
+from mrcfa.segmenter import scaled
+from mrcfa.video.sources import Source, open_source
+
+STREAM = 16
+"""Frames of a stream, if there are more videos or more of a video. Several short streams show more
+than a long one."""
+BEYOND_MEMORY = 3
+"""Frames at least that a stream has after its memory is full."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    image: NDArray[np.uint8]
+    """(h, w, 3), of the bundle's frame size."""
+    truth: Classes | None
+
+
+@dataclass(frozen=True)
+class Footage:
+    name: str
+    streams: tuple[tuple[Shown, ...], ...]
+
+    @property
+    def frames(self) -> int:
+        return sum(map(len, self.streams))
+
+    @property
+    def labelled(self) -> bool:
+        return any(each.truth is not None for stream in self.streams for each in stream)
+
+
+def footage(data: str, split: str | None, frames: int, bundle: Bundle) -> Footage:
+    """At most `frames` frames, in streams long enough to fill the memory."""
+    shortest = bundle.config.depth + BEYOND_MEMORY
+    if frames < shortest:
+        raise MrcfaError(
+            f"--frames is {frames}, but the memory holds {bundle.config.depth} frames and has to "
+            f"be full: use {shortest} or more"
+        )
+    count = max(1, frames // max(STREAM, shortest))
+    if is_dataset(Path(data)):
+        found: Iterable[list[Shown]] = _of_dataset(Path(data), split, frames, count, bundle)
+    else:
+        found = _of_video(open_source(data), frames, count)
+    size = bundle.manifest.frame
+    streams = [tuple(_fitted(each, size) for each in stream) for stream in found]
+    streams = [stream for stream in streams if len(stream) >= shortest]
+    if not streams:
+        raise MrcfaError(
+            f"{data} has no video of {shortest} frames: the memory holds {bundle.config.depth}, "
+            "and a calibration has to see it full"
+        )
+    made = Footage(Path(data).name or data, tuple(streams))
+    _refuse_still(made, data)
+    return made
+
+
+def _of_dataset(
+    root: Path, split: str | None, frames: int, count: int, bundle: Bundle
+) -> Iterator[list[Shown]]:
+    """The first frames of videos from all over the split: `train`, or `val` without that."""
+    lacking = (root / "val.txt").is_file() and not (root / "train.txt").is_file()
+    usual = "val" if lacking else "train"
+    videos = labelled_videos(root, split or usual, bundle.config.depth)
+    videos.check_classes(bundle.path, bundle.manifest.classes)
+    count = min(count, len(videos.clips))
+    for number in range(count):
+        clip = videos.clips[number * len(videos.clips) // count]
+        shown = islice(labelled_frames(videos, clip), frames // count)
+        yield [Shown(image, truth) for image, truth in shown]
+
+
+def _of_video(source: Source, frames: int, count: int) -> Iterable[list[Shown]]:
+    """Stretches from all over it; of one that does not say how long it is, the beginning."""
+    total = source.total or 0
+    count = max(1, min(count, total * count // frames))
+    length = frames // count
+    starts = [number * max(0, total - length) // max(1, count - 1) for number in range(count)]
+    streams: list[list[Shown]] = [[] for _ in starts]
+    last = starts[-1] + length
+    for number, frame in enumerate(islice(source, last)):
+        for start, stream in zip(starts, streams, strict=True):
+            if start <= number < start + length:
+                stream.append(Shown(frame.image, None))
+    return streams
+
+
+def _fitted(shown: Shown, size: tuple[int, int]) -> Shown:
+    if shown.image.shape[:2] == size:
+        return shown
+    truth = None if shown.truth is None else scaled(shown.truth, size)
+    return Shown(scaled(shown.image, size, "BILINEAR"), truth)
+
+
+def _refuse_still(made: Footage, data: str) -> None:
+    images = [each.image for stream in made.streams for each in stream]
+    if all(np.array_equal(image, images[0]) for image in images[1:]):
+        flat = bool((images[0] == images[0][:1, :1]).all())
+        what = "one colour, and nothing else" if flat else "the same picture in every frame"
+        raise MrcfaError(
+            f"{data} shows {what}: no range can be told from it; give a video like those that the "
+            "bundle is for"
+        )
+
+
+def images_of(stream: Sequence[Shown]) -> list[NDArray[np.uint8]]:
+    return [each.image for each in stream]

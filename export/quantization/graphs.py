@@ -1,0 +1,79 @@
+"""Both graphs of a variant in ONNX Runtime on the CPU, frame by frame, with any tensor beside."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from mrcfa.manifest import STATE
+
+Arrays = dict[str, NDArray[Any]]
+Image = NDArray[np.uint8]
+
+
+class Session:
+    """One graph; what is in `seen` is answered too, beside the graph's own outputs."""
+
+    def __init__(self, model: onnx.ModelProto, seen: Sequence[str] = (), threads: int = 0) -> None:
+        shown = onnx.ModelProto()
+        shown.CopyFrom(model)
+        kinds = {value.name: value for value in model.graph.value_info}
+        ends = {value.name for value in (*model.graph.input, *model.graph.output)}
+        self._fed = [name for name in seen if name in {each.name for each in model.graph.input}]
+        shown.graph.output.extend(kinds[name] for name in seen if name not in ends)
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = threads
+        options.add_session_config_entry("session.disable_quant_qdq", "1")  # as the backend does
+        self._session = ort.InferenceSession(
+            shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        self._names = [value.name for value in self._session.get_outputs()]
+        self.inputs = {
+            value.name: np.zeros(value.shape, _NUMPY[value.type])
+            for value in self._session.get_inputs()
+        }
+
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> Arrays:
+        fed = {name: inputs[name] for name in self.inputs}
+        answers = dict(zip(self._names, self._session.run(None, fed), strict=True))
+        return answers | {name: fed[name] for name in self._fed}
+
+
+class Pair:
+    """Encoder, decoder and the state of one stream; of graphs for several, all see the same."""
+
+    def __init__(self, encoder: Session, decoder: Session) -> None:
+        self._encoder, self._decoder = encoder, decoder
+        self.reset()
+
+    def reset(self) -> None:
+        self._state = {name: zeros for name, zeros in self._decoder.inputs.items() if name in STATE}
+
+    def encode(self, image: Image) -> Arrays:
+        streams = len(self._encoder.inputs["image"])
+        return self._encoder.run({"image": np.repeat(image[None], streams, axis=0)})
+
+    def decode(self, features: Mapping[str, NDArray[Any]]) -> Arrays:
+        answers = self._decoder.run({**features, **self._state})
+        self._state = {name: answers[f"{name}_out"] for name in self._state}
+        return answers
+
+    def skip(self, features: Mapping[str, NDArray[Any]]) -> None:
+        """Remember a frame without an answer, as the decoder would."""
+        if "memory" in self._state:
+            entry = features["entry"][:, None]
+            memory = np.concatenate([self._state["memory"][:, 1:], entry], axis=1)
+            self._state["memory"] = memory
+        self._state["frame"] = self._state["frame"] + 1
+
+
+_NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int32)": np.int32,
+    "tensor(uint8)": np.uint8,
+}

@@ -1,0 +1,26 @@
+"""The frames of a labelled video, each with its truth where there is one."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.data.dataset import Clip, LabelledVideos
+from mrcfa.errors import MrcfaError
+from mrcfa.video.sources import read_image
+
+Classes = NDArray[np.uint8]
+
+
+def labelled_frames(
+    videos: LabelledVideos, clip: Clip
+) -> Iterator[tuple[NDArray[np.uint8], Classes | None]]:
+    """Images, and their truth where there is one; a mask that does not fit is named."""
+    for path in clip.images:
+        image = read_image(path)
+        mask = clip.masks.get(path)
+        truth = None if mask is None else videos.truth(mask)
+        if truth is not None and truth.shape != image.shape[:2]:
+            sizes = (f"{height}×{width}" for height, width in (truth.shape, image.shape[:2]))
+            raise MrcfaError("the mask {} is {}, but its frame {}".format(mask, *sizes))
+        yield image, truth
