@@ -215,3 +215,4 @@ def command(
 def _no_gradients():
     with torch.no_grad():
         yield
+    torch.set_num_threads(1)  # eager backends leave behind what they were told

@@ -6,7 +6,8 @@ With `--gpu` both are real: the GPU of this machine, watched, and engines that a
 import gc
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,8 +35,8 @@ def driver(request, monkeypatch, tmp_path_factory):
     if request.config.getoption("gpu"):
         device = real_gpu()
         monkeypatch.setitem(sys.modules, "cuda.bindings.driver", device)
-        yield device
-        gc.collect()
+        with _collected():
+            yield device
         return
     device = Driver()
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", device)
@@ -44,9 +45,20 @@ def driver(request, monkeypatch, tmp_path_factory):
     monkeypatch.setattr(
         "mrcfa.machine.gpus", lambda: [Gpu(device.device_name, device.sm)] * device.devices
     )
-    yield device
-    gc.collect()
+    with _collected():
+        yield device
     assert device.misuses == []
+
+
+@contextmanager
+def _collected() -> Iterator[None]:
+    """What a test made ends with it. All that was there before is not looked through each time."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
 
 
 @pytest.fixture
