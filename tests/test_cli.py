@@ -80,7 +80,8 @@ BAD = {
     "export --size large": "'large' is no size",
     "export --keep 2": "keep is 2",
     "export --references 3,x": "'3,x' are no offsets",
-    "export --variants fp8": "unknown variant fp8; choose from fp32, fp16, fp32-gpu",
+    "export --variants fp4": "unknown variant fp4; choose from fp32, fp16, fp32-gpu",
+    "export --variants fp8": "fp8 is calibrated on data: export without it, then: mrcfa quantize",
     "export --weights nowhere.pth": "there is no weights file nowhere.pth",
     "inspect nowhere": "nowhere is no bundle",
 }

@@ -28,35 +28,20 @@ class Normalise(nn.Module):
         return (resize(pixels, self.size) - self.mean) / self.std
 
 
-CLASSES_AT_ONCE = 16
-"""Of full-size logits: at 1088×1920 all 124 of VSPW would take 1 GB."""
-
-
 class FullSizeMask(nn.Module):
-    """(B, classes, H/4, W/4) logits -> H×W -> the frame's own size, and only then the argmax.
-
-    A few classes at a time, with the best so far.
-    """
+    """(B, classes, H/4, W/4) logits -> H×W -> the frame's own size, and only then the argmax."""
 
     def __init__(self, size: Size, frame: Size) -> None:
         super().__init__()
         self.sizes = (size, frame)
 
     def forward(self, logits: Tensor) -> Tensor:
-        best, mask = self._best(logits[:, :CLASSES_AT_ONCE])
-        for first in range(CLASSES_AT_ONCE, logits.shape[1], CLASSES_AT_ONCE):
-            scores, classes = self._best(logits[:, first : first + CLASSES_AT_ONCE])
-            better = scores > best
-            best = torch.where(better, scores, best)
-            mask = torch.where(better, classes + first, mask)
-        return mask
+        return self.resized(logits).argmax(dim=1).to(torch.uint8)
 
-    def _best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """The largest full-size logits, and the first class that has them, (B, h, w) each."""
+    def resized(self, logits: Tensor) -> Tensor:
         for size in self.sizes:
             logits = resize(logits, size)
-        scores, classes = logits.max(dim=1)
-        return scores, classes.to(torch.uint8)
+        return logits
 
 
 def network_input(image: NDArray[np.uint8], size: Size) -> Tensor:
@@ -65,10 +50,23 @@ def network_input(image: NDArray[np.uint8], size: Size) -> Tensor:
     return normalised.contiguous()
 
 
+CLASSES_AT_ONCE = 16
+"""Of full-size logits: at 1088×1920 all 124 of VSPW would take 1 GB."""
+
+
 def full_size_mask(logits: Tensor, size: Size, frame: Size) -> NDArray[np.uint8]:
-    """The mask (h, w) of one frame's logits (1, classes, H/4, W/4)."""
-    mask: NDArray[np.uint8] = FullSizeMask(size, frame)(logits)[0].cpu().numpy()
-    return mask
+    """The mask (h, w) of one frame's logits (1, classes, H/4, W/4).
+
+    What `FullSizeMask` computes, a few classes at a time, with the best so far.
+    """
+    full = FullSizeMask(size, frame)
+    best, mask = full.resized(logits[0:1, :CLASSES_AT_ONCE]).max(dim=1)
+    for first in range(CLASSES_AT_ONCE, logits.shape[1], CLASSES_AT_ONCE):
+        scores, classes = full.resized(logits[0:1, first : first + CLASSES_AT_ONCE]).max(dim=1)
+        mask = torch.where(scores > best, classes + first, mask)
+        best = torch.maximum(scores, best)
+    found: NDArray[np.uint8] = mask[0].to(torch.uint8).cpu().numpy()
+    return found
 
 
 def resize(maps: Tensor, size: tuple[int, ...], align_corners: bool = False) -> Tensor:

@@ -76,13 +76,17 @@ def test_json_lines_hold_the_run_every_frame_and_every_row(benched):
     lines = [json.loads(line) for line in benched.to_json_lines().splitlines()]
     kinds = [line["kind"] for line in lines]
     timed = sum(row.speed is not None for row in benched.rows)
-    assert kinds[: -len(GPUS)] == (
+    variants = benched.bundle.manifest.variants
+    assert kinds == (
         ["run"]
         + ["frame"] * 4 * timed
         + ["row"] * len(benched.rows)
-        + ["cost"] * sum(len(each.cost) for each in benched.bundle.manifest.variants.values())
+        + ["cost"] * sum(len(each.cost) for each in variants.values())
+        + ["bound"] * len(GPUS)
+        + ["precision"] * len(variants)
     )
-    assert [line["gpu"]["name"] for line in lines[-len(GPUS) :]] == [gpu.name for gpu in GPUS]
+    bounds = [line["gpu"]["name"] for line in lines if line["kind"] == "bound"]
+    assert bounds == [gpu.name for gpu in GPUS]
     assert lines[0]["environment"]["threads"] == "1"
     assert {line["frame"] for line in lines if line["kind"] == "frame"} == {9, 10, 11, 12}
 

@@ -108,7 +108,10 @@ def test_graphs_that_are_not_of_the_manifests_size_are_refused(segment, copy, cl
         (["--backend", "onnxruntime:npu"], "unknown provider 'npu'; choose one of cuda, cpu"),
         (["--backend", "onnxruntime:cuda"], "ONNX Runtime cannot use its CUDAExecutionProvider"),
         (["--backend", "tensorrt"], "this build of mrcfa has no TensorRT; configure it with -D"),
-        (["--precision", "int8"], "has no int8 graphs for a CPU, only fp16, fp32; export it with"),
+        (
+            ["--precision", "int8"],
+            "has no int8 graphs for a CPU, only fp16, fp32; make them with: mrcfa quant",
+        ),
         (["--quiet"], "unknown argument '--quiet'; see mrcfa-segment --help"),
         ([], "standard input has no frames"),
     ],

@@ -106,7 +106,7 @@ def test_a_number_of_streams_that_makes_no_sense_is_refused(streams, command):
 
 
 def test_tensors_of_all_streams_together_must_fit():
-    config = preset("vspw", "b1", size=(1088, 1920))
+    config = preset("vspw", "b1", size=(2176, 3840))
     check_options(config, ExportOptions(config.size, streams=8))
-    with pytest.raises(MrcfaError, match=r"first attention would have .* or fewer --streams"):
+    with pytest.raises(MrcfaError, match=r"finest layer would have .* or fewer --streams"):
         check_options(config, ExportOptions(config.size, streams=32))
