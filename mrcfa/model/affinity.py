@@ -95,18 +95,23 @@ def gather_tokens(tokens: Tensor, selected: Tensor) -> Tensor:
 def retrieved_in_groups(groups: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """softmax(maps) @ values over all tokens, given maps (B, n, s) and values (B, s, C) of groups.
 
-    The answers of groups, (B, n, C), are averaged by their sums of exponentials, whose logarithm is
-    kept (docs/algebra.md, lemma 16).
+    Of the groups so far it keeps the largest map and, relative to it, the sums of exponentials and
+    of weighted values (docs/algebra.md, lemma 16): (B, n, C).
     """
-    answer: Tensor | None = None
+    known: tuple[Tensor, Tensor, Tensor] | None = None
     for maps, values in groups:
-        found = maps.softmax(dim=2) @ values
-        weight = maps.logsumexp(dim=2, keepdim=True)
-        if answer is None:
-            answer, known = found, weight
-            continue
-        total = torch.logaddexp(known, weight)
-        answer = answer * (known - total).exp() + found * (weight - total).exp()
-        known = total
-    assert answer is not None
-    return answer
+        tokens_first = maps.transpose(1, 2)
+        largest = tokens_first.amax(dim=1, keepdim=True)
+        exponentials = (tokens_first - largest).exp_()
+        totals = exponentials.sum(dim=1, keepdim=True)
+        sums = values.transpose(1, 2) @ exponentials
+        if known is not None:
+            before, totals_before, sums_before = known
+            most = torch.maximum(before, largest)
+            old, new = (before - most).exp(), (largest - most).exp()
+            totals, sums = totals_before * old + totals * new, sums_before * old + sums * new
+            largest = most
+        known = largest, totals, sums
+    assert known is not None
+    _, totals, sums = known
+    return (sums / totals).transpose(1, 2)

@@ -121,13 +121,16 @@ class MRCFA(SegFormer):
         """
         selected = self.select(target, reference)
         positions = math.prod(target.grids[self.config.strides[-1]])
-        tokens = retrieved_in_groups(
-            (
-                self._refined(target, reference, group),
-                gather_tokens(reference.values, group),
-            )
-            for group in selected.split(max(1, LARGEST_MAPS // positions), dim=1)
+        groups = selected.split(max(1, LARGEST_MAPS // positions), dim=1)
+        pairs = (
+            (self._refined(target, reference, group), gather_tokens(reference.values, group))
+            for group in groups
         )
+        if len(groups) > 1:
+            tokens = retrieved_in_groups(pairs)
+        else:
+            maps, values = next(pairs)
+            tokens = maps.softmax(dim=2) @ values
         return tokens.transpose(1, 2).view_as(target.feature)
 
     def _refined(self, target: Target, reference: Reference, selected: Tensor) -> Tensor:
