@@ -19,6 +19,8 @@ from mrcfa.extras import MissingExtra, extras_named
 from mrcfa.progress import counting, filling
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from benchmarks.result import BenchOptions, Result
 
 MakeBundle = Callable[[Path, str | None, bool], None]
@@ -70,12 +72,10 @@ def bench(
     report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
 ) -> None:
     """Measure parity and speed of every backend; exit code 1 if one does not compute the model."""
-    from rich.console import Console
 
     from benchmarks.bench import bench as measure
     from benchmarks.result import BenchOptions
     from benchmarks.table import (
-        WIDTH,
         boundary,
         idle_gpu,
         notes,
@@ -113,9 +113,7 @@ def bench(
             part.write_text(text(result), encoding="utf-8")
     for sentence in idle_gpu(result):
         tell(sentence)
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDTH
+    console = _console()
     console.print(rich_table(result))
     console.print(precision_table(result))
     wrote = [f"wrote {place}" for place in texts]
@@ -126,8 +124,6 @@ def bench(
 def _bench_sizes(
     make: MakeBundle, sizes: list[str], options: "BenchOptions", json_file: Path | None
 ) -> None:
-    from rich.console import Console
-
     from benchmarks.bench import checked
     from benchmarks.sizes import measure_size, sizes_table
     from mrcfa.files import check_writable, replaced
@@ -147,9 +143,21 @@ def _bench_sizes(
         with replaced(json_file) as part:
             lines = (json.dumps(row.to_json()) for row in rows)
             part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    Console().print(sizes_table(rows))
+    _console().print(sizes_table(rows))
     if engine := next((row.engine for row in rows if row.engine), None):
         typer.echo(f"engine: {engine}, as TensorRT lists its kernels; it was built, not run")
+
+
+def _console() -> "Console":
+    """As wide as the terminal, or as the widest table."""
+    from rich.console import Console
+
+    from benchmarks.table import WIDTH
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
 
 
 def _texts(json_file: Path | None, report: Path) -> "dict[Path, Callable[[Result], str]]":

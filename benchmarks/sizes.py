@@ -12,6 +12,7 @@ from benchmarks.contenders import Contender, Role, contenders
 from benchmarks.footprint import footprint
 from benchmarks.result import BenchOptions
 from benchmarks.speed import Speed, Stopwatch
+from benchmarks.table import NOTHING, markdown_table
 from mrcfa.backends import Backend, Unfit
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
@@ -21,7 +22,6 @@ from mrcfa.manifest import Device
 if TYPE_CHECKING:
     from rich.table import Table
 
-NOTHING = "–"
 Show = Callable[[str, float], None]
 
 
@@ -102,16 +102,14 @@ def exponents(rows: Sequence[SizeRow]) -> dict[str, float | None]:
 
 
 def sizes_table(rows: Sequence[SizeRow]) -> "Table":
-    from rich.table import Table
-
-    table = Table("size", "megapixels", "backend", *rows[0].figures)
+    lines = []
     for row in rows:
         height, width = row.size
         figures = (f"{x:.1f}" if x else NOTHING for x in row.figures.values())
-        table.add_row(f"{height}x{width}", f"{row.pixels / 1e6:.2f}", row.backend, *figures)
-    fitted = (NOTHING if n is None else f"pixels^{n:.2f}" for n in exponents(rows).values())
-    table.add_row("growth", "", "", *fitted)
-    return table
+        lines.append([row.backend, f"{height}x{width}", f"{row.pixels / 1e6:.2f}", *figures])
+    growth = ("" if n is None else f"pixels^{n:.2f}" for n in exponents(rows).values())
+    lines.append(["growth", "", "", *growth])
+    return markdown_table(("backend", "size", "megapixels", *rows[0].figures), lines)
 
 
 def _first_that_runs(bundle: Bundle, options: BenchOptions) -> tuple[Contender, Backend]:

@@ -113,15 +113,15 @@ def boundary(result: Result) -> str:
 
 
 def rich_table(result: Result) -> "Table":
-    return _rich(COLUMNS, [cells(result, row) for row in result.rows])
+    return markdown_table(COLUMNS, [cells(result, row) for row in result.rows])
 
 
 def precision_table(result: Result) -> "Table":
     """Precisions side by side."""
-    return _rich(precisions.COLUMNS, [row.cells() for row in result.precisions()])
+    return markdown_table(precisions.COLUMNS, [row.cells() for row in result.precisions()])
 
 
-def _rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
     """In Markdown's shape, so that it can be pasted as it is."""
     from rich import box
     from rich.table import Table
