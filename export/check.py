@@ -68,9 +68,8 @@ def check_graphs(
             for number, answer in enumerate(_reference(model, clip, frame, progress))
         ]
         parities = {
-            name: _parity(_Graphs(proof, output), proof.limits, clip, answers, streams, say)
+            name: _parity(proof, output, clip, answers, streams, partial(_told, progress, name))
             for name, proof in proofs.items()
-            for say in [partial(_told, progress, name)]
         }
     return Proven(parities, np.stack([answer.mask for answer in answers]))
 
@@ -81,14 +80,14 @@ def _length(config: Config) -> int:
 
 
 def _parity(
-    graphs: "_Graphs",
-    limits: Limits,
+    proof: Proof,
+    output: Output,
     clip: NDArray[np.uint8],
     answers: Sequence["_Kept"],
     streams: int,
     say: Callable[[int, int], None],
 ) -> Parity:
-    parity = Parity(limits)
+    graphs, parity = _Graphs(proof, output), Parity(proof.limits)
     due: deque[_Kept | None] = deque(maxlen=streams)
     """What the reference says to the streams' frames of this round."""
     rounds = [*answers, *[None] * (streams - 1)]
