@@ -6,7 +6,8 @@ after the other.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from export.groups import Groups
 from export.mask import GatheredMask
 from export.precision import widened
 from export.refinement import Affinity, MapNorm, Queries, Refine, steps_of, upsampled
+from export.repeated import Repeated, Spec
 from export.select_tokens import select_tokens
 from export.tensors import entry_columns, selection
 from mrcfa.manifest import Output
@@ -24,9 +26,6 @@ from mrcfa.model.config import Config
 from mrcfa.model.frames import resize
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.schedule import memory_table
-
-Asked = Mapping[int, Sequence[Tensor]]
-"""By stride, the queries (B, C, h·w) for each output of SAR's first conv."""
 
 LAST_FRAME = 2**30
 """The frame number saturates here; int32 would overflow at twice as many."""
@@ -39,25 +38,18 @@ class DecoderGraph(nn.Module):
         self, model: MRCFA, frame: tuple[int, int], output: Output, groups: Groups
     ) -> None:
         super().__init__()
-        config, refinement = model.config, model.refinement
-        self.config, self.scales = config, refinement.strides
+        config = self.config = model.config
         self.groups = groups
-        self.recall = Recall(config.references)
-        self.stm = STM(config)
-        self.queries, self.affinity = nn.ModuleDict(), nn.ModuleDict()
-        self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict()
-        for stride in self.scales:
-            name, grid, width = str(stride), config.grid(stride), config.width(stride)
-            kernels: Tensor | None = None
-            if name in refinement.sar:
-                first, *rest = steps_of(refinement.sar[name], width)
-                kernels = first.conv.weight
-                self.sar[name] = nn.Sequential(MapNorm(first), *Refine(rest, groups.tokens))
-            if name in refinement.maa:
-                self.maa[name] = Refine(steps_of(refinement.maa[name]), groups.tokens)
-            self.queries[name] = Queries(grid, width, kernels)
-            self.affinity[name] = Affinity(grid, 1 if name in self.sar else width)
-        self.retrieval, self.scores = Retrieval(config.kept), Scores(config.grid(4))
+        self.recall, self.stm = Recall(config.references), STM(config)
+        group = Group(model, groups.tokens)
+        self.queries = nn.ModuleDict(
+            {
+                str(stride): Queries(config.grid(stride), config.width(stride), kernels)
+                for stride, kernels in group.kernels.items()
+            }
+        )
+        self.group = Repeated(group)
+        self.scores = Scores(config.grid(4))
         self.mask: nn.Module | None = None
         if output is Output.MASK:
             self.mask = GatheredMask(config.classes, config.grid(4), config.size, frame)
@@ -67,13 +59,13 @@ class DecoderGraph(nn.Module):
         asked = dict(zip(reversed(self.config.used_strides), queries, strict=True))
         references, memory_out, frame_out = self.recall(memory, entry, frame)
         kept = self.stm(asked[32], references)
-        images = {stride: self.queries[str(stride)](asked[stride]) for stride in self.scales}
+        images = [each for name, part in self.queries.items() for each in part(asked[int(name)])]
         logits = self.scores(base, list(self._retrieved(images, kept, len(base))))
         answers = [logits] if self.mask is None else [logits, self.mask(logits)]
         return memory_out, frame_out, *answers
 
     def _retrieved(
-        self, asked: Asked, kept: Sequence[Tensor], streams: int
+        self, images: Sequence[Tensor], kept: Sequence[Tensor], streams: int
     ) -> Iterator["Retrieved"]:
         """What the references say, all at once or one after the other."""
         done: Retrieved | None = None
@@ -82,18 +74,59 @@ class DecoderGraph(nn.Module):
             for *keys, values in self.groups.split(reference):
                 if done is not None:
                     keys = [done.before(each) for each in keys]
-                done = found = self.retrieval(self._weights(asked, keys), values, found)
+                new = Retrieved(*self.group(*images, *keys, values))
+                done = found = new if found is None else found.merged(new)
             assert found is not None
             yield found
 
-    def _weights(self, asked: Asked, kept: Sequence[Tensor]) -> Tensor:
-        """SAR at every scale, MAA from the coarsest to the finest: (R, S, h·w)."""
+
+class Group(nn.Module):
+    """(queries…, keys…, values) -> `Retrieved`: some tokens' affinities, refined, and what they say.
+
+    Queries (B, C, h·w) are those of every scale for each output of SAR's first conv, the coarsest
+    first; keys (R, s, C) of every scale.
+    """
+
+    def __init__(self, model: MRCFA, tokens: int) -> None:
+        super().__init__()
+        config, refinement = model.config, model.refinement
+        self.config = config
+        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
+        self.kernels: dict[int, Tensor | None] = {}
+        """By stride, those of SAR's first conv, (C, 1, k, k); None without SAR."""
+        for stride in refinement.strides:
+            name, width = str(stride), config.width(stride)
+            self.kernels[stride] = None
+            if name in refinement.sar:
+                first, *rest = steps_of(refinement.sar[name], width)
+                self.kernels[stride] = first.conv.weight
+                self.sar[name] = nn.Sequential(MapNorm(first), *Refine(rest, tokens))
+            if name in refinement.maa:
+                self.maa[name] = Refine(steps_of(refinement.maa[name]), tokens)
+            self.affinity[name] = Affinity(config.grid(stride), 1 if name in self.sar else width)
+        self.retrieval = Retrieval(config.kept)
+
+    def forward(self, *inputs: Tensor) -> "Retrieved":
+        *parts, values = inputs
+        scales = len(self.config.used_strides)
+        found: Retrieved = self.retrieval(self._weights(parts[:-scales], parts[-scales:]), values)
+        return found
+
+    def answers(self, *inputs: Tensor) -> list[Spec]:
+        *_, values = inputs
+        positions = self.config.tokens_at(self.config.output_stride)
+        channels = (1, 1, self.config.classes)
+        return [Spec((len(values), each, positions), torch.float32) for each in channels]
+
+    def _weights(self, images: Sequence[Tensor], kept: Sequence[Tensor]) -> Tensor:
+        """SAR at every scale, MAA from the coarsest to the finest: (R, s, h·w)."""
         keys = dict(zip(self.config.used_strides, kept, strict=True))
+        asked = iter(images)
         refined: Tensor | None = None
-        for stride in self.scales:
+        for stride, kernels in self.kernels.items():
             name = str(stride)
-            affinity = self.affinity[name]
-            maps = _side_by_side([affinity(keys[stride], each) for each in asked[stride]])
+            queries = islice(asked, 1 if kernels is None else len(kernels))
+            maps = _side_by_side([self.affinity[name](keys[stride], each) for each in queries])
             if name in self.sar:
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](_added(upsampled(refined), maps))
@@ -195,6 +228,14 @@ class Retrieved(NamedTuple):
     sums: Tensor
     """(R, C, h·w), the values weighted by them."""
 
+    def merged(self, other: "Retrieved") -> "Retrieved":
+        """With those of further tokens of the same references (docs/algebra.md, lemma 16)."""
+        least = torch.minimum(other.lowest, self.lowest)
+        old, new = (least - self.lowest).exp(), (least - other.lowest).exp()
+        return Retrieved(
+            least, old * self.totals + new * other.totals, old * self.sums + new * other.sums
+        )
+
     def before(self, keys: Tensor) -> Tensor:
         """The keys of the next group, as they are, plus a zero that is known once this one is done.
 
@@ -206,27 +247,22 @@ class Retrieved(NamedTuple):
 
 
 class Retrieval(nn.Module):
-    """(R, s, h·w) maps, (R, s, C) values, and what other tokens retrieved -> `Retrieved`.
+    """(R, s, h·w) maps, (R, s, C) values -> `Retrieved`.
 
     Softmax over the tokens of each reference, its division after the product (docs/algebra.md,
-    lemma 10), a group of tokens after the other (lemma 16). Values are class scores, divided by R
-    already (lemma 4).
+    lemma 10). Values are class scores, divided by R already (lemma 4).
     """
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
         self.shift = math.ceil(math.log2(tokens)) * math.log(2)
 
-    def forward(self, maps: Tensor, values: Tensor, others: Retrieved | None) -> Retrieved:
+    def forward(self, maps: Tensor, values: Tensor) -> Retrieved:
         lowest = widened(-maps).amin(dim=1, keepdim=True)  # minus the maximum: see `MapNorm`
         exponentials = (widened(maps) + (lowest - self.shift)).exp().to(maps.dtype)
         totals = widened(exponentials).sum(dim=1, keepdim=True)
         sums = widened(values.transpose(1, 2) @ exponentials)
-        if others is None:
-            return Retrieved(lowest, totals, sums)
-        least = torch.minimum(lowest, others.lowest)
-        old, new = (least - others.lowest).exp(), (least - lowest).exp()
-        return Retrieved(least, old * others.totals + new * totals, old * others.sums + new * sums)
+        return Retrieved(lowest, totals, sums)
 
 
 class Scores(nn.Module):

@@ -5,6 +5,7 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import onnx
 import onnx.inliner
@@ -16,6 +17,7 @@ from onnx_ir.passes import common as passes
 from onnxscript import optimizer
 from torch import Tensor, nn
 
+from export.repeated import written_out
 from export.select_tokens import DOMAIN, VERSION, SelectTokens, function
 from mrcfa.errors import MrcfaError
 
@@ -50,7 +52,8 @@ def to_onnx(
 
     `hidden` outputs keep their name but are no outputs of the graph.
     """
-    model = _trace(module, inputs, outputs, max(opset, TRACED_OPSET))
+    trace = partial(_trace, opset=max(opset, TRACED_OPSET))
+    model = written_out(trace(module, inputs, outputs), module, trace)
     if opset < TRACED_OPSET:
         _lower(model, opset)
     if selection is not None:

@@ -5,12 +5,13 @@ tokens that fill whole blocks of channels.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.decoder import STM, Asked, Recall
+from export.decoder import STM, Recall
 from export.groups import Groups
 from export.ort_cpu.refinement import Aggregation, Maps, first_step, layers
 from export.ort_cpu.retrieval import (
@@ -22,6 +23,7 @@ from export.ort_cpu.retrieval import (
     exponent_offset,
 )
 from export.refinement import Affinity, Queries, steps_of
+from export.repeated import Repeated, Spec
 from mrcfa.manifest import Output
 from mrcfa.model.config import Config
 from mrcfa.model.frames import resize
@@ -40,29 +42,21 @@ class OrtCpuDecoder(nn.Module):
         self, model: MRCFA, frame: tuple[int, int], output: Output, groups: Groups
     ) -> None:
         super().__init__()
-        config, refinement = model.config, model.refinement
-        self.config, self.scales, self.groups = config, refinement.strides, groups
-        tokens = groups.tokens
-        padded = -(-config.kept // tokens) * tokens
+        config = self.config = model.config
+        self.groups = groups
+        padded = -(-config.kept // groups.tokens) * groups.tokens
         self.recall = Recall(config.references)
         self.stm = PaddedSTM(config, padded)
         counted = (torch.arange(padded) < config.kept).double().view(1, padded, 1)
         self.register_buffer("counted", counted)
-        self.queries, self.affinity = nn.ModuleDict(), nn.ModuleDict()
-        self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict()
-        for stride in self.scales:
-            name, grid, width = str(stride), config.grid(stride), config.width(stride)
-            kernels: Tensor | None = None
-            if name in refinement.sar:
-                first, *rest = steps_of(refinement.sar[name], width)
-                kernels, norm = first_step(first, tokens, grid)
-                self.sar[name] = nn.Sequential(norm, *layers(rest, tokens, grid))
-            if name in refinement.maa:
-                steps = steps_of(refinement.maa[name])
-                self.maa[name] = Aggregation(nn.Sequential(*layers(steps, tokens, grid)))
-            self.queries[name] = Queries(grid, width, kernels)
-            self.affinity[name] = Affinity(grid, 1 if name in self.sar else width)
-        self.retrieval = LastAxisRetrieval(exponent_offset(model))
+        group = CpuGroup(model, groups.tokens)
+        self.queries = nn.ModuleDict(
+            {
+                str(stride): Queries(config.grid(stride), config.width(stride), kernels)
+                for stride, kernels in group.kernels.items()
+            }
+        )
+        self.group = Repeated(group)
         self.scores = LastAxisScores(config.grid(4))
         self.logits = ClassesFirst()
         self.mask = LastAxisMask(config.size, frame) if output is Output.MASK else None
@@ -73,28 +67,66 @@ class OrtCpuDecoder(nn.Module):
         references, memory_out, frame_out = self.recall(memory, entry, frame)
         *keys, values = self.stm(asked[32], references)
         kept = [*keys, F.pad(values, (0, 1), value=1.0) * self.counted]
-        images = {stride: self.queries[str(stride)](asked[stride]) for stride in self.scales}
+        images = [each for name, part in self.queries.items() for each in part(asked[int(name)])]
         logits = self.scores(base, list(self._retrieved(images, kept)))
         answers = [self.logits(logits)] if self.mask is None else [logits, self.mask(logits)]
         return memory_out, frame_out, *answers
 
-    def _retrieved(self, asked: Asked, kept: Sequence[Tensor]) -> Iterator[Tensor]:
+    def _retrieved(self, images: Sequence[Tensor], kept: Sequence[Tensor]) -> Iterator[Tensor]:
         """What each reference says; see `LastAxisRetrieval`."""
         for reference in self.groups.references(kept, streams=1):
             found: Retrieved | None = None
-            for *keys, values in self.groups.split(reference):
-                found = self.retrieval(self._weights(asked, keys), values, found)
+            for each in self.groups.split(reference):
+                new = Retrieved(*self.group(*images, *each))
+                found = new if found is None else found.merged(new)
             assert found is not None
             yield found.sums
 
-    def _weights(self, asked: Asked, kept: Sequence[Tensor]) -> Tensor:
+
+class CpuGroup(nn.Module):
+    """`export.decoder.Group` of one reference: (queries…, keys…, values) -> `Retrieved`."""
+
+    def __init__(self, model: MRCFA, tokens: int) -> None:
+        super().__init__()
+        config, refinement = model.config, model.refinement
+        self.config = config
+        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
+        self.kernels: dict[int, Tensor | None] = {}
+        """By stride, those of SAR's first conv, (C, 1, k, k); None without SAR."""
+        for stride in refinement.strides:
+            name, grid, width = str(stride), config.grid(stride), config.width(stride)
+            self.kernels[stride] = None
+            if name in refinement.sar:
+                first, *rest = steps_of(refinement.sar[name], width)
+                self.kernels[stride], norm = first_step(first, tokens, grid)
+                self.sar[name] = nn.Sequential(norm, *layers(rest, tokens, grid))
+            if name in refinement.maa:
+                steps = steps_of(refinement.maa[name])
+                self.maa[name] = Aggregation(nn.Sequential(*layers(steps, tokens, grid)))
+            self.affinity[name] = Affinity(grid, 1 if name in self.sar else width)
+        self.retrieval = LastAxisRetrieval(exponent_offset(model))
+
+    def forward(self, *inputs: Tensor) -> Sequence[Tensor]:
+        *parts, values = inputs
+        scales = len(self.config.used_strides)
+        found = self.retrieval(self._weights(parts[:-scales], parts[-scales:]), values)
+        return [each for each in found if each is not None]
+
+    def answers(self, *inputs: Tensor) -> list[Spec]:
+        *_, values = inputs
+        positions = self.config.tokens_at(self.config.output_stride)
+        channels = [self.config.classes + 1, *([1] if self.retrieval.offset is None else [])]
+        return [Spec((1, positions, each), values.dtype) for each in channels]
+
+    def _weights(self, images: Sequence[Tensor], kept: Sequence[Tensor]) -> Tensor:
         """SAR and MAA of a reference's tokens: (1, s, h·w) on the finest grid."""
         keys = dict(zip(self.config.used_strides, kept, strict=True))
+        asked = iter(images)
         refined: Maps | None = None
-        for stride in self.scales:
+        for stride, kernels in self.kernels.items():
             name = str(stride)
-            affinity = self.affinity[name]
-            maps = Maps([affinity(keys[stride], queries) for queries in asked[stride]])
+            queries = islice(asked, 1 if kernels is None else len(kernels))
+            maps = Maps([self.affinity[name](keys[stride], each) for each in queries])
             if name in self.sar:
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](refined, maps)

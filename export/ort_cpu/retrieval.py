@@ -21,8 +21,16 @@ class Retrieved(NamedTuple):
 
     sums: Tensor
     """(1, h·w, C + 1): the values weighted by exponentials, and beside them the exponentials."""
-    largest: Tensor | None
+    largest: Tensor | None = None
     """(1, h·w, 1), the largest map, where the exponentials are relative to it."""
+
+    def merged(self, other: "Retrieved") -> "Retrieved":
+        """With those of further tokens of the same reference (docs/algebra.md, lemma 16)."""
+        if self.largest is None or other.largest is None:
+            return Retrieved(self.sums + other.sums)
+        most = torch.maximum(other.largest, self.largest)
+        old, new = (self.largest - most).exp(), (other.largest - most).exp()
+        return Retrieved(self.sums * old + other.sums * new, most)
 
 
 class LastAxisRetrieval(nn.Module):
@@ -37,18 +45,12 @@ class LastAxisRetrieval(nn.Module):
         super().__init__()
         self.offset = offset
 
-    def forward(self, maps: Tensor, values: Tensor, others: Retrieved | None) -> Retrieved:
+    def forward(self, maps: Tensor, values: Tensor) -> Retrieved:
         if self.offset is not None:
-            sums = (maps - self.offset).exp().transpose(1, 2) @ values
-            return Retrieved(sums if others is None else others.sums + sums, None)
-        highest = maps.amax(dim=1, keepdim=True)
-        sums = (maps - highest).exp().transpose(1, 2) @ values
-        largest = highest.transpose(1, 2)
-        if others is None or others.largest is None:
-            return Retrieved(sums, largest)
-        most = torch.maximum(largest, others.largest)
-        old, new = (others.largest - most).exp(), (largest - most).exp()
-        return Retrieved(others.sums * old + sums * new, most)
+            return Retrieved((maps - self.offset).exp().transpose(1, 2) @ values)
+        largest = maps.amax(dim=1, keepdim=True)
+        sums = (maps - largest).exp().transpose(1, 2) @ values
+        return Retrieved(sums, largest.transpose(1, 2))
 
 
 class LastAxisScores(nn.Module):

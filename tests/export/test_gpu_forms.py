@@ -78,5 +78,5 @@ def test_a_softmax_that_is_divided_after_the_product_is_the_softmax():
     values = torch.randn(3, 9, 5)
     weights = maps.softmax(dim=1)
     scores = base + torch.einsum("rsc,rsp->cp", values, weights).view_as(base)
-    answer = Scores((12, 20))(base, [Retrieval(tokens=9)(maps, values, None)])
+    answer = Scores((12, 20))(base, [Retrieval(tokens=9)(maps, values)])
     torch.testing.assert_close(answer, F.interpolate(scores, scale_factor=2, mode="bilinear"))

@@ -34,13 +34,14 @@ def inputs():
 @pytest.mark.parametrize("group", [TOKENS, 8, 4])
 def test_the_division_after_the_product_gives_the_same_logits(inputs, offset, group):
     base, maps, values = inputs
-    plain = Retrieval(KEPT)(maps[:, :KEPT].float(), values[:, :KEPT, :-1].float(), None)
+    plain = Retrieval(KEPT)(maps[:, :KEPT].float(), values[:, :KEPT, :-1].float())
     plain_logits = Scores(QUARTER)(base.float(), [plain]).double()
     last, found = LastAxisRetrieval(offset).double(), []
     for tokens in zip(maps.split(1), values.split(1), strict=True):
         sums = None
         for part in zip(*(each.split(group, dim=1) for each in tokens), strict=True):
-            sums = last(*part, sums)
+            new = last(*part)
+            sums = new if sums is None else sums.merged(new)
         found.append(sums.sums)
     logits = LastAxisScores(QUARTER)(base, found).permute(0, 3, 1, 2)
     torch.testing.assert_close(logits, plain_logits, rtol=1e-5, atol=1e-5)
@@ -53,7 +54,7 @@ def test_fp32_holds_the_sums_at_the_edge_of_what_fits():
     for level in (0.0, bound):
         maps = torch.full((1, TOKENS, positions), level).float()
         values = F.pad(torch.full((1, TOKENS, CLASSES), 1e6), (0, 1), value=1.0).float()
-        found = last(maps, values, None).sums
+        found = last(maps, values).sums
         logits = LastAxisScores(GRID)(torch.zeros(1, CLASSES, *GRID).float(), [found])
         torch.testing.assert_close(logits, torch.full_like(logits, 1e6))
 
