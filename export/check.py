@@ -3,7 +3,6 @@
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -18,18 +17,23 @@ from numpy.typing import NDArray
 
 from export.onnx_graph import logits_name
 from export.ort_cpu.turns import brought_out
+from export.reference import refined_quickly
 from export.slices import attention_in_slices
 from mrcfa.data.synthetic import drifting_clip
+from mrcfa.errors import MrcfaError
 from mrcfa.manifest import STATE, Limits, Output
 from mrcfa.model.config import Config
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.segformer import SegFormer
-from mrcfa.model.streaming import Memory, decode_next
+from mrcfa.model.streaming import Memory, decode_next, remember
 from mrcfa.parity import Parity
 
 SHORTEST_CLIP = 12
 LARGE = 1 << 20
-"""Pixels from which on a frame takes a minute, and the clip ends once the state is steady."""
+"""Pixels from which on the clip ends once the state is steady."""
+AFFINITIES = 1 << 31
+"""At the finest scale, that the frames of a proof may have together: a thousand million take a
+minute or two of two cores in each of the model and its graphs."""
 
 
 class Proof(NamedTuple):
@@ -43,8 +47,10 @@ class Proof(NamedTuple):
 
 class Proven(NamedTuple):
     parities: dict[str, Parity]
+    frames: Sequence[int]
+    """Of the built-in clip, that were compared."""
     masks: NDArray[np.uint8]
-    """(T, h, w): the reference's, of the built-in clip."""
+    """(T, h, w): what the reference says to them."""
 
 
 def check_graphs(
@@ -59,31 +65,38 @@ def check_graphs(
 
     Every stream sees the whole clip, and begins one round after the stream before it. The model and
     each pair of graphs have the machine's memory for themselves, one after the other; the model's
-    logits wait on the disk.
+    logits wait on the disk. The frames of a large clip that are not compared are remembered.
     """
-    clip = drifting_clip(_length(model.config), frame)
+    frames = compared_frames(model.config)
+    clip = drifting_clip(frames[-1] + 1, frame)
     with TemporaryDirectory() as folder:
         answers = [
-            answer.kept(Path(folder) / f"{number}.npy")
-            for number, answer in enumerate(_reference(model, clip, frame, progress))
+            answer and answer.kept(Path(folder) / f"{number}.npy")
+            for number, answer in enumerate(_reference(model, clip, frame, frames, progress))
         ]
         parities = {
             name: _parity(proof, output, clip, answers, streams, partial(_told, progress, name))
             for name, proof in proofs.items()
         }
-    return Proven(parities, np.stack([answer.mask for answer in answers]))
+    masks = np.stack([answer.mask for answer in answers if answer is not None])
+    return Proven(parities, frames, masks)
 
 
-def _length(config: Config) -> int:
+def compared_frames(config: Config) -> list[int]:
+    """All of a clip, or its first, its last and as many between them as can be afforded."""
     steady = config.depth + 2
-    return steady if math.prod(config.size) > LARGE else max(SHORTEST_CLIP, steady)
+    length = steady if math.prod(config.size) > LARGE else max(SHORTEST_CLIP, steady)
+    maps = len(config.references) * config.kept
+    affordable = AFFINITIES // max(1, maps * config.tokens_at(config.output_stride))
+    count = min(length, max(2, affordable))
+    return [round(number * (length - 1) / (count - 1)) for number in range(count)]
 
 
 def _parity(
     proof: Proof,
     output: Output,
     clip: NDArray[np.uint8],
-    answers: Sequence["_Kept"],
+    answers: Sequence["_Kept | None"],
     streams: int,
     say: Callable[[int, int], None],
 ) -> Parity:
@@ -97,6 +110,9 @@ def _parity(
         images = clip[np.clip(number - np.arange(streams), 0, len(clip) - 1)]
         if number < streams:
             graphs.reset(number)
+        if not any(due):
+            graphs.remember(images)
+            continue
         for wanted, found in zip(due, graphs.step(images), strict=False):
             if wanted is not None:
                 parity.add_logits(found.logits, wanted.logits)
@@ -134,27 +150,21 @@ def _reference(
     model: SegFormer,
     clip: NDArray[np.uint8],
     frame: tuple[int, int],
+    compared: Sequence[int],
     progress: Callable[[str], None],
-) -> Iterator[_Answer]:
+) -> Iterator[_Answer | None]:
+    """Of each frame; None of those that are only remembered."""
     memory = Memory()
-    for number, image in enumerate(clip, start=1):
-        _told(progress, "the model", number, len(clip))
+    for number, image in enumerate(clip):
+        _told(progress, "the model", number + 1, len(clip))
         features = model.encode(network_input(image, model.config.size))
-        with _without_onednn():
+        if number not in compared:
+            memory = remember(model, features, memory)
+            yield None
+            continue
+        with refined_quickly(model):
             logits, memory = decode_next(model, features, memory)
         yield _Answer(logits[0].numpy(), full_size_mask(logits, model.config.size, frame))
-
-
-@contextmanager
-def _without_onednn() -> Iterator[None]:
-    """oneDNN pads the one or two channels of a map to sixteen: refinement takes twice the time."""
-    onednn = torch.backends.mkldnn
-    enabled = onednn.enabled
-    onednn.enabled = False  # type: ignore[assignment]  # torch types it as the descriptor it is
-    try:
-        yield
-    finally:
-        onednn.enabled = enabled
 
 
 class _Graphs:
@@ -179,11 +189,24 @@ class _Graphs:
         """Let a stream forget all it saw."""
         self._state["frame"][stream] = 0
 
+    def remember(self, images: NDArray[np.uint8]) -> dict[str, np.ndarray]:
+        """One round (B, h, w, 3) without an answer; what the encoder says."""
+        features = _run(self._encoder, {"image": images})
+        known = {"frame": self._state["frame"] + 1}
+        if "memory" in self._state:
+            memory = [self._state["memory"][:, 1:], features["entry"][:, None]]
+            known["memory"] = np.concatenate(memory, axis=1)
+        self._state = known
+        return features
+
     def step(self, images: NDArray[np.uint8]) -> Iterator[_Answer]:
         """One round (B, h, w, 3), stream by stream."""
-        features = _run(self._encoder, {"image": images})
-        answer = _run(self._decoder, {**features, **self._state})
-        self._state = {name: answer[f"{name}_out"] for name in self._state}
+        before = self._state
+        features = self.remember(images)
+        answer = _run(self._decoder, {**features, **before})
+        for name, wanted in self._state.items():
+            if not np.array_equal(answer[f"{name}_out"], wanted):
+                raise MrcfaError(f"the exported graphs are not the model: {name}_out is not exact")
         logits = answer[self._logits]
         logits = logits.reshape(len(images), *logits.shape[-3:])
         if self._classes_last:
@@ -207,5 +230,6 @@ def _session(model: str | bytes) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.enable_mem_pattern = False  # patterns hold more
+    options.enable_cpu_mem_arena = False  # and so does what it keeps for the next run
     options.add_session_config_entry("session.disable_quant_qdq", "1")  # as the backend does
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -87,7 +87,7 @@ def export_bundle(
         )
         checks = {name: parity.checks for name, parity in proven.parities.items()}
         _refuse_misses(checks)
-        np.savez_compressed(folder / EXPECTED, masks=proven.masks)
+        np.savez_compressed(folder / EXPECTED, masks=proven.masks, frames=proven.frames)
         labels = options.labels or _labels_of(config)
         return Manifest(
             mrcfa=mrcfa.__version__,

@@ -163,9 +163,14 @@ class MRCFA(SegFormer):
         return affinities
 
     def decode(self, target: Target, references: list[Reference]) -> Tensor:
-        """Retrieve from every reference, average, add the target's own feature."""
-        retrieved = [self.retrieve(target, reference) for reference in references]
-        feature = target.feature + torch.stack(retrieved).mean(dim=0)
+        """Retrieve from every reference, average, add the target's own feature.
+
+        The first frames of a stream refer to one frame several times, which is retrieved once.
+        """
+        different = {id(reference): reference for reference in references}
+        retrieved = {key: self.retrieve(target, each) for key, each in different.items()}
+        answers = torch.stack([retrieved[id(reference)] for reference in references])
+        feature = target.feature + answers.mean(dim=0)
         logits: Tensor = self.classify(feature)
         if self.config.output_stride == 4:
             return logits

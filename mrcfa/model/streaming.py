@@ -10,10 +10,17 @@ from mrcfa.model.segformer import Features, SegFormer
 
 
 class Memory(NamedTuple):
-    """The frame number and what the last frames answer with, oldest first."""
+    """How many frames there were, and what the last ones answer with, oldest first."""
 
     frame: int = 0
     references: tuple[Any, ...] = ()
+
+
+@torch.no_grad()
+def remember(model: SegFormer, features: Features, memory: Memory) -> Memory:
+    """The memory with a further frame, which may refer to itself and to as many as the config says."""
+    known = (*memory.references, model.answer(features))
+    return Memory(memory.frame + 1, known[-1 - model.config.depth :])
 
 
 @torch.no_grad()
@@ -24,12 +31,10 @@ def decode_next(
 
     With `alone` the single-frame head answers, and the frame is remembered all the same.
     """
-    known = (*memory.references, model.answer(features))
-    first = memory.frame + 1 - len(known)
+    memory = remember(model, features, memory)
     if alone:
-        logits = model.predict_single(features)
-    else:
-        numbers = references_at(memory.frame, model.config.references)
-        logits = model.decode(model.ask(features), [known[t - first] for t in numbers])
-    kept = known[max(0, len(known) - model.config.depth) :]
-    return logits, Memory(memory.frame + 1, kept)
+        return model.predict_single(features), memory
+    first = memory.frame - len(memory.references)
+    numbers = references_at(memory.frame - 1, model.config.references)
+    references = [memory.references[number - first] for number in numbers]
+    return model.decode(model.ask(features), references), memory

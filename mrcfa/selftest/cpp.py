@@ -1,5 +1,6 @@
 """The C++ program `mrcfa-segment` on the same clip, through pipes."""
 
+import math
 from pathlib import Path
 from time import perf_counter
 
@@ -20,12 +21,13 @@ def cpp_line(bundle: Bundle, tool: Path | None) -> Line:
         began = perf_counter()
         answer = output_of([program, str(bundle.path)], given=expected.frames.tobytes())
         seconds = perf_counter() - began
-        if len(answer) != expected.masks.size:
+        shape = expected.frames.shape[:3]
+        if len(answer) != math.prod(shape):
             raise Fault(
-                f"it wrote {len(answer)} bytes of masks instead of {expected.masks.size}",
+                f"it wrote {len(answer)} bytes of masks instead of {math.prod(shape)}",
                 "build engines/cpp anew",
             )
-        masks = np.frombuffer(answer, np.uint8).reshape(expected.masks.shape)
+        masks = np.frombuffer(answer, np.uint8).reshape(shape)
         ran = next(line for line in info.splitlines() if line.startswith("runs on "))
         precision = next(
             each.precision
@@ -35,7 +37,7 @@ def cpp_line(bundle: Bundle, tool: Path | None) -> Line:
         variant = bundle.find_variant(Device.CPU, precision)
         assert variant is not None  # it runs
         limits = bundle.manifest.variants[variant].limits
-        found = expected.compared(masks, limits, seconds)
+        found = expected.agreement(masks, limits, seconds)
         return Found(f"{ran}: {found.words}", found.facts)
 
     return line_of("C++ mrcfa-segment", "masks", compared)

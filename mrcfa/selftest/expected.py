@@ -19,8 +19,10 @@ Masks = NDArray[np.uint8]
 class Expected:
     frames: NDArray[np.uint8]
     """(T, h, w, 3)."""
+    compared: NDArray[np.int64]
+    """Which of them have a mask here: all, but for large frames."""
     masks: Masks
-    """(T, h, w)."""
+    """(their number, h, w)."""
 
     @classmethod
     def of(cls, bundle: Bundle) -> "Expected":
@@ -30,6 +32,7 @@ class Expected:
         try:
             with np.load(path, allow_pickle=False) as content:
                 masks = content["masks"]
+                numbers = content["frames"] if "frames" in content else np.arange(len(masks))
         except (OSError, ValueError, KeyError) as error:
             raise MrcfaError(f"{path} cannot be read ({error}); export the bundle anew") from None
         if masks.dtype != np.uint8 or masks.shape[1:] != (height, width) or not len(masks):
@@ -37,29 +40,34 @@ class Expected:
                 f"{path} holds {masks.dtype} {masks.shape} instead of masks of "
                 f"{height}x{width}; export the bundle anew"
             )
-        return cls(drifting_clip(len(masks), (height, width)), masks)
+        if len(numbers) != len(masks):
+            raise MrcfaError(
+                f"{path} has {len(masks)} masks of {len(numbers)} frames; export the bundle anew"
+            )
+        return cls(drifting_clip(int(numbers[-1]) + 1, (height, width)), numbers, masks)
 
-    def compared(self, masks: Masks, limits: Limits, seconds: float) -> Found:
+    def agreement(self, masks: Masks, limits: Limits, seconds: float) -> Found:
         """Agreement with the reference, held to the variant's limit."""
         parity = Parity(limits)
-        for mask, wanted in zip(masks, self.masks, strict=True):
+        for mask, wanted in zip(masks[self.compared], self.masks, strict=True):
             parity.add_masks(mask, wanted)
         (check,) = parity.checks
-        worst = int(np.argmin(parity.agreements))
+        fewest = min(parity.agreements)
+        worst = int(self.compared[parity.agreements.index(fewest)])
         facts = {
             **check.to_json(),
-            "frames": len(masks),
+            "frames": len(self.masks),
             "worst_frame": worst,
-            "worst_agreement": parity.agreements[worst],
+            "worst_agreement": fewest,
             "ms_per_frame": seconds / len(masks) * 1e3,
         }
         words = (
             f"{check.value:.3%} of pixels have the reference's class (limit {check.threshold:.1%}) "
-            f"in {len(masks)} frames"
+            f"in {len(self.masks)} frames"
         )
         if not check.passed:
             raise Fault(
-                f"{words}, fewest in frame {worst} ({parity.agreements[worst]:.1%})",
+                f"{words}, fewest in frame {worst} ({fewest:.1%})",
                 f"it does not compute the model: export and build the bundle anew, else {REPORT}",
                 **facts,
             )

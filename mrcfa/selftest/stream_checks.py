@@ -64,7 +64,7 @@ class _Run:
         self._stream = self._way.open(self._bundle.path)
         began = perf_counter()
         self._masks = _masks(self._stream, self._expected.frames)
-        found = self._expected.compared(self._masks, self._way.limits, perf_counter() - began)
+        found = self._expected.agreement(self._masks, self._way.limits, perf_counter() - began)
         return Found(found.words, {**found.facts, "backend": self._stream.backend})
 
     def without_graphs(self) -> Found:

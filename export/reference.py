@@ -1,0 +1,118 @@
+"""The reference model's refinement as a proof runs it on a CPU: the same numbers in less time."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mrcfa.model.affinity import AffinityRefinement
+from mrcfa.model.frames import resize
+from mrcfa.model.mrcfa import LARGEST_MAPS, MRCFA
+from mrcfa.model.segformer import SegFormer
+
+
+def refined_quickly(model: SegFormer) -> AbstractContextManager[None]:
+    """While it lasts, the model refines its maps in the form that is fastest for their number."""
+    config = model.config
+    maps = config.kept * config.tokens_at(config.output_stride) if config.references else 0
+    if isinstance(model, MRCFA) and maps > LARGEST_MAPS:
+        return _with_tokens_as_channels(model)
+    return _without_onednn()
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """oneDNN pads the one or two channels of a map to sixteen: refinement takes twice the time."""
+    onednn = torch.backends.mkldnn
+    enabled = onednn.enabled
+    onednn.enabled = False  # type: ignore[assignment]  # torch types it as the descriptor it is
+    try:
+        yield
+    finally:
+        onednn.enabled = enabled
+
+
+@contextmanager
+def _with_tokens_as_channels(model: MRCFA) -> Iterator[None]:
+    refinement = model.refinement
+    model.refinement = TokensAsChannels(refinement)  # type: ignore[assignment]  # called alike
+    try:
+        yield
+    finally:
+        model.refinement = refinement
+
+
+CACHED = 1 << 21
+"""Affinities that are refined at once: 8 MB for each of their channels, a share of a cache."""
+Maps = Sequence[Tensor]
+"""(1, S, h, w) of all tokens, for each channel that a token's maps have."""
+
+
+class TokensAsChannels(nn.Module):
+    """`AffinityRefinement` of one picture: {stride: (S, 1, h, w)} -> (S, 1, h, w).
+
+    A conv is depthwise over the tokens, once for each pair of its channels. Affinities come with
+    tokens last, as oneDNN's depthwise convs want them.
+    """
+
+    def __init__(self, refinement: AffinityRefinement) -> None:
+        super().__init__()
+        self.refinement = refinement
+
+    def forward(self, maps: Mapping[int, Tensor]) -> Tensor:
+        positions = math.prod(maps[self.refinement.strides[-1]].shape[2:])
+        some = {stride: each.split(max(1, CACHED // positions)) for stride, each in maps.items()}
+        parts = [dict(zip(some, part, strict=True)) for part in zip(*some.values(), strict=True)]
+        return torch.cat([self._refined(part) for part in parts])
+
+    def _refined(self, maps: Mapping[int, Tensor]) -> Tensor:
+        refined: Maps = ()
+        for stride in self.refinement.strides:
+            finer: Maps = [maps[stride].transpose(0, 1)]
+            if self.refinement.sar:
+                finer = _refined(finer, self.refinement.sar[str(stride)])
+            if refined:
+                upper = [resize(each, finer[0].shape[2:], align_corners=True) for each in refined]
+                added = [each + finer[min(n, len(finer) - 1)] for n, each in enumerate(upper)]
+                finer = _refined(added, self.refinement.maa[str(stride)])
+            refined = finer
+        (finest,) = refined
+        return finest.transpose(0, 1)
+
+
+def _refined(maps: Maps, block: nn.Module) -> Maps:
+    """conv → GroupNorm(1) → ReLU, once per kernel."""
+    assert isinstance(block, nn.Sequential)
+    for conv, norm in zip(list(block)[0::3], list(block)[1::3], strict=True):
+        maps = [each.relu_() for each in _normalised(_convolved(maps, conv), norm)]
+    return maps
+
+
+def _convolved(maps: Maps, conv: nn.Conv2d) -> Maps:
+    assert conv.bias is not None
+    tokens, answers = maps[0].shape[1], []
+    for kernels, bias in zip(conv.weight, conv.bias, strict=True):
+        total: Tensor | None = None
+        for each, kernel in zip(maps, kernels, strict=True):
+            repeated = kernel.expand(tokens, 1, *conv.kernel_size)
+            biases = bias.expand(tokens) if total is None else None
+            part = F.conv2d(each, repeated, biases, padding=conv.padding, groups=tokens)
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        answers.append(total)
+    return answers
+
+
+def _normalised(maps: Maps, norm: nn.GroupNorm) -> Maps:
+    """Of every token by itself, over all its channels and positions, in place."""
+    positions = len(maps) * math.prod(maps[0].shape[2:])
+    centre = sum(each.sum(dim=(2, 3), keepdim=True) for each in maps) / positions
+    centred = [each.sub_(centre) for each in maps]
+    squares = [each.square().sum(dim=(2, 3), keepdim=True) for each in centred]
+    variance = sum(squares) / positions
+    scale = (variance + norm.eps).rsqrt()
+    affine = zip(centred, norm.weight, norm.bias, strict=True)
+    return [each.mul_(scale * gamma).add_(beta) for each, gamma, beta in affine]

@@ -1,0 +1,70 @@
+"""Which frames an export compares, and what it finds."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from export import check
+from export.check import Proof, check_graphs, compared_frames
+from export.variants import VARIANTS
+from mrcfa import MrcfaError
+from mrcfa.bundle import WEIGHTS, Bundle
+from mrcfa.manifest import Output
+from mrcfa.model.config import preset
+from mrcfa.model.methods import build_model
+from mrcfa.model.weights import load_weights
+
+
+@pytest.mark.parametrize(
+    ("dataset", "size", "frames"),
+    [
+        ("vspw", (480, 864), list(range(12))),
+        ("cityscapes", (512, 1024), list(range(12))),
+        ("vspw", (1088, 1920), list(range(11))),
+        ("cityscapes", (1024, 2048), [0, 7]),
+        ("vspw", (2176, 3840), [0, 10]),
+    ],
+)
+def test_cold_start_and_steady_state_are_always_compared(dataset, size, frames):
+    assert compared_frames(preset(dataset, "b1", size=size)) == frames
+
+
+@pytest.fixture(scope="module")
+def proof(bundle):
+    """b0's model, and how its FP32 graphs are proven with any decoder."""
+    opened = Bundle.open(bundle("b0"))
+    model = build_model(opened.config)
+    load_weights(model, opened.file(WEIGHTS))
+
+    def proven(decoder=None, streams=1):
+        variant = VARIANTS["fp32"]
+        files = opened.path / "encoder.onnx", decoder or opened.path / "decoder.onnx"
+        proofs = {"fp32": Proof(*files, True, variant.limits)}
+        return check_graphs(model, (96, 160), Output.MASK, streams, proofs, lambda text: None)
+
+    return proven
+
+
+def test_frames_between_those_compared_are_remembered(proof, monkeypatch):
+    """The last frame's references are frames that nothing was compared of."""
+    whole = proof()
+    monkeypatch.setattr(check, "AFFINITIES", 1)
+    some = proof()
+    assert (list(whole.frames), list(some.frames)) == (list(range(12)), [0, 11])
+    assert (some.masks == whole.masks[[0, 11]]).all()
+    assert all(each.passed for each in some.parities["fp32"].checks)
+
+
+@pytest.mark.parametrize("name", ["memory_out", "frame_out"])
+def test_a_decoder_that_does_not_remember_exactly_is_not_the_model(proof, bundle, tmp_path, name):
+    model = onnx.load(bundle("b0") / "decoder.onnx")
+    (maker,) = (node for node in model.graph.node if name in node.output)
+    maker.output[list(maker.output).index(name)] = "exact"
+    kind = np.int32 if name == "frame_out" else np.float32
+    little = 1 if name == "frame_out" else 1e-6
+    model.graph.initializer.append(numpy_helper.from_array(kind(little), "little"))
+    model.graph.node.append(onnx.helper.make_node("Add", ["exact", "little"], [name]))
+    onnx.save(model, tmp_path / "decoder.onnx")
+    with pytest.raises(MrcfaError, match=f"{name} is not exact"):
+        proof(tmp_path / "decoder.onnx")

@@ -1,0 +1,46 @@
+"""The refinement that proves large frames is that of the model."""
+
+import pytest
+import torch
+
+from export import reference
+from export.reference import TokensAsChannels, refined_quickly
+from mrcfa.model.config import preset
+from mrcfa.model.frames import network_input
+from mrcfa.model.methods import build_model
+
+
+@pytest.mark.parametrize("changes", [{}, {"sar": False}, {"maa": False}], ids=str)
+@pytest.mark.parametrize(
+    ("dataset", "backbone"), [("vspw", "b0"), ("vspw", "b1"), ("cityscapes", "b1")]
+)
+@torch.no_grad()
+def test_tokens_as_channels_are_refined_like_tokens_on_the_batch_axis(
+    dataset, backbone, changes, monkeypatch
+):
+    """All at once, and a few after the other."""
+    config = preset(dataset, backbone, size=(64, 96), **changes)
+    refinement = build_model(config, seed=3).refinement
+    for part in refinement.modules():
+        if isinstance(part, torch.nn.GroupNorm):
+            torch.nn.init.uniform_(part.weight, 0.5, 2)
+            torch.nn.init.uniform_(part.bias, -1, 1)
+    maps = {stride: torch.randn(7, 1, *config.grid(stride)) for stride in config.strides}
+    wanted = refinement(maps)
+    for cached in (1 << 21, 1):
+        monkeypatch.setattr(reference, "CACHED", cached)
+        found = TokensAsChannels(refinement)({key: each.clone() for key, each in maps.items()})
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_large_frames_model_is_itself_again_after_a_proof(clip, monkeypatch):
+    monkeypatch.setattr(reference, "LARGEST_MAPS", 10)
+    model = build_model(preset("vspw", "b1", size=(64, 96)), seed=3)
+    features = [model.encode(network_input(image, (64, 96))) for image in clip(2, 64, 96)]
+    target, answers = model.ask(features[1]), [model.answer(features[0])] * 3
+    refinement, wanted = model.refinement, model.decode(target, answers)
+    with refined_quickly(model):
+        assert model.refinement is not refinement
+        torch.testing.assert_close(model.decode(target, answers), wanted, rtol=1e-4, atol=1e-4)
+    assert model.refinement is refinement
