@@ -213,7 +213,8 @@ class _Compiler:
         return network, parser
 
     def _forms(self, file: Path, plugin: bool) -> list[bytes]:
-        """The graph as this target may take it: with grouped convs, as shifted sums, or both.
+        """The graph as this target may take it: with grouped convs or as shifted sums, and INT8
+        attention in INT8 or in FP16.
 
         TensorRT-RTX has no kernel for grouped convs on sm_75. Elsewhere what it makes of each form
         decides. TensorRT builds for minutes and has its own choice of kernels: the graph as it is.
@@ -230,6 +231,9 @@ class _Compiler:
             last = load("engines.depthwise").with_channels_last(model)
             shifted = shifts.without_grouped_convs(last)
             forms = [shifted] if 75 in self._target.sms else [model, shifted]
+        attention = load("engines.attention")
+        if self._target.flavour is Flavour.RTX and attention.has_narrow_attention(model):
+            forms += [attention.with_fp16_attention(form) for form in forms]
         return [bytes(form.SerializeToString()) for form in forms]
 
     def _configuration(self) -> Any:

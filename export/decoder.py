@@ -81,7 +81,7 @@ class DecoderGraph(nn.Module):
 
 
 class Group(nn.Module):
-    """(queries…, keys…, values) -> `Retrieved`: some tokens' affinities, refined, and what they say.
+    """(queries…, keys…, values) -> `Retrieved`: what some tokens say, by their refined affinities.
 
     Queries (B, C, h·w) are those of every scale for each output of SAR's first conv, the coarsest
     first; keys (R, s, C) of every scale.

@@ -87,6 +87,8 @@ def _refined(maps: Maps, block: nn.Module) -> Maps:
     """conv → GroupNorm(1) → ReLU, once per kernel."""
     assert isinstance(block, nn.Sequential)
     for conv, norm in zip(list(block)[0::3], list(block)[1::3], strict=True):
+        assert isinstance(conv, nn.Conv2d)
+        assert isinstance(norm, nn.GroupNorm)
         maps = [each.relu_() for each in _normalised(_convolved(maps, conv), norm)]
     return maps
 
@@ -109,10 +111,10 @@ def _convolved(maps: Maps, conv: nn.Conv2d) -> Maps:
 def _normalised(maps: Maps, norm: nn.GroupNorm) -> Maps:
     """Of every token by itself, over all its channels and positions, in place."""
     positions = len(maps) * math.prod(maps[0].shape[2:])
-    centre = sum(each.sum(dim=(2, 3), keepdim=True) for each in maps) / positions
+    sums = [each.sum(dim=(2, 3), keepdim=True) for each in maps]
+    centre = torch.stack(sums).sum(dim=0) / positions
     centred = [each.sub_(centre) for each in maps]
     squares = [each.square().sum(dim=(2, 3), keepdim=True) for each in centred]
-    variance = sum(squares) / positions
-    scale = (variance + norm.eps).rsqrt()
+    scale = (torch.stack(squares).sum(dim=0) / positions + norm.eps).rsqrt()
     affine = zip(centred, norm.weight, norm.bias, strict=True)
     return [each.mul_(scale * gamma).add_(beta) for each, gamma, beta in affine]

@@ -103,7 +103,10 @@ def _traced(
     return trace(part, inputs, [f"output_{number}" for number in range(answers)]).graph
 
 
-_TORCH = {TensorProto.FLOAT: torch.float32, TensorProto.FLOAT16: torch.float16}
+_TORCH: dict[int, torch.dtype] = {
+    TensorProto.FLOAT: torch.float32,
+    TensorProto.FLOAT16: torch.float16,
+}
 
 
 def _rename_constants(body: onnx.GraphProto, scope: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from mrcfa.bundle import Bundle
 from mrcfa.errors import named
 from mrcfa.flavours import Flavour
+from mrcfa.layers import narrow_products
 from mrcfa.manifest import STATE, Engine, PlanCost, Quantization, TensorSpec, Variant
 from mrcfa.model.config import Config
 
@@ -109,7 +110,9 @@ def _engine_lines(bundle: Bundle, engine: Engine) -> list[str]:
         for part, layers in json.loads(bundle.file(engine.layers).read_text()).items():
             kinds = Counter(layer["type"] for layer in layers).most_common()
             listed = ", ".join(f"{count} {kind}" for kind, count in kinds)
-            lines.append(f"    {part} {len(layers)} layers: {listed}")
+            narrow = narrow_products(layers)
+            counted = f"; {narrow} products in 8 bits" if narrow else ""
+            lines.append(f"    {part} {len(layers)} layers: {listed}{counted}")
     lines += [f"    {part} {_plan_cost(cost)}" for part, cost in engine.costs.items()]
     return lines
 

@@ -24,6 +24,9 @@ _TENSOR = re.compile(
 _TACTIC = re.compile(r"TacticName: (.*?)(?:, \w+:|$)")
 _NODE = re.compile(r"\[ONNX Layer: (.+?)\]")
 _MEMORY = re.compile(r"Total (?P<what>Activation|Weights) Memory: *(?P<bytes>\d+) bytes")
+_PRODUCTS = ("gemm", "correlation", "runtime_fusion")
+_ATTENTION = "_mha"
+_NARROW = ("Int8", "FP8")
 _BITS = {
     "Float": 32,
     "Half": 16,
@@ -65,6 +68,15 @@ def plan_cost(
         bytes_read=sum(read(layer) for layer in kernels) // frames,
         activation_bytes=memory.get("Activation"),
         weights_bytes=memory.get("Weights"),
+    )
+
+
+def narrow_products(found: Iterable[Layer]) -> int:
+    """How many layers are products, convs or attentions that read 8 bits."""
+    return sum(
+        (layer["type"] in _PRODUCTS or _ATTENTION in layer["name"])
+        and any(tensor["dtype"] in _NARROW for tensor in layer["inputs"][:1])
+        for layer in found
     )
 
 

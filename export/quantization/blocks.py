@@ -7,6 +7,7 @@ What is in it that 8 bits may have is read off the graph:
   FP16, for it reads pixels, and so does attention that no GPU fuses in 8 bits.
 - maps: what refinement's grouped convs write, and the sums that they read. No product reads them:
   they are the largest tensors of the decoder, and in 8 bits half as large.
+- answers of attentions: TensorRT fuses an attention in INT8 only if its answer is rounded too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +33,8 @@ class Block:
     """`encoder` or `decoder`."""
     products: tuple[str, ...]
     """Names of nodes."""
-    maps: tuple[str, ...]
-    """Names of tensors."""
+    tensors: tuple[str, ...]
+    """Names of maps and answers."""
     multiply_adds: int
 
 
@@ -66,24 +67,26 @@ def blocks_of(model: onnx.ModelProto, part: str, form: Format) -> list[Block]:
     """In the order of the graph."""
     wiring, shapes = Wiring(model), tensor_shapes(model)
     products: dict[str, list[str]] = {}
-    maps: dict[str, list[str]] = {}
+    tensors: dict[str, list[str]] = {}
     work: dict[str, int] = {}
     for node in model.graph.node:
         block = _merged(node, wiring) or block_name(node.name)
-        if _is_product(node, wiring, form):
+        if _is_product(node, wiring, form, shapes):
             products.setdefault(block, []).append(node.name)
             work[block] = work.get(block, 0) + multiply_adds(node, shapes)
+            if _made_by(node.input[0], "Softmax", wiring):
+                tensors.setdefault(block, []).append(node.output[0])
         elif part == "decoder" and _group(node) > 1:
-            maps.setdefault(block, []).extend(_maps(node, wiring))
+            tensors.setdefault(block, []).extend(_maps(node, wiring))
     return [
         Block(
             name,
             part,
             tuple(products.get(name, ())),
-            tuple(dict.fromkeys(maps.get(name, ()))),
+            tuple(dict.fromkeys(tensors.get(name, ()))),
             work.get(name, 0),
         )
-        for name in dict.fromkeys([*products, *(name for name, found in maps.items() if found)])
+        for name in dict.fromkeys([*products, *(name for name, found in tensors.items() if found)])
     ]
 
 
@@ -101,7 +104,7 @@ def rounded_tensors(model: onnx.ModelProto, blocks: Sequence[Block]) -> list[str
     operands = (
         name for block in blocks for node in block.products for name in wiring.operands(node)
     )
-    return list(dict.fromkeys([*operands, *(name for block in blocks for name in block.maps)]))
+    return list(dict.fromkeys([*operands, *(name for block in blocks for name in block.tensors)]))
 
 
 def _merged(node: onnx.NodeProto, wiring: Wiring) -> str:
@@ -117,26 +120,34 @@ def _merged(node: onnx.NodeProto, wiring: Wiring) -> str:
     return "+".join(owners) if len(owners) > 1 else ""
 
 
-def _is_product(node: onnx.NodeProto, wiring: Wiring, form: Format) -> bool:
+def _is_product(
+    node: onnx.NodeProto, wiring: Wiring, form: Format, shapes: Mapping[str, Sequence[int]]
+) -> bool:
     if node.op_type == "Conv":
         weight = wiring.constants.get(node.input[1])
         if weight is None or _group(node) > 1 or weight.dims[1] <= PIXEL_CHANNELS:
             return False
         return bool(weight.dims[2] * weight.dims[3] <= form.most_taps)
-    return node.op_type == "MatMul" and (form.attention or not _is_attention(node, wiring))
+    if node.op_type != "MatMul":
+        return False
+    scores = next((name for name in (node.input[0], node.output[0]) if _scores(name, wiring)), None)
+    return scores is None or shapes[scores][-1] <= form.most_keys
 
 
-def _is_attention(node: onnx.NodeProto, wiring: Wiring) -> bool:
-    """Before or behind a softmax."""
-    before = map(wiring.makers.get, node.input)
-    behind = wiring.readers.get(node.output[0], ())
-    return any(each is not None and each.op_type == "Softmax" for each in (*before, *behind))
+def _scores(name: str, wiring: Wiring) -> bool:
+    """Whether a tensor is what the softmax of an attention reads or writes."""
+    readers = wiring.readers.get(name, ())
+    return _made_by(name, "Softmax", wiring) or any(each.op_type == "Softmax" for each in readers)
+
+
+def _made_by(name: str, kind: str, wiring: Wiring) -> bool:
+    maker = wiring.makers.get(name)
+    return maker is not None and maker.op_type == kind
 
 
 def _maps(conv: onnx.NodeProto, wiring: Wiring) -> Iterator[str]:
     """A sum that the conv reads and what it writes, unless that is an operand of a product."""
-    made = wiring.makers.get(conv.input[0])
-    if made is not None and made.op_type == "Add":
+    if _made_by(conv.input[0], "Add", wiring):
         yield conv.input[0]
     if not _feeds_product(conv.output[0], wiring):
         yield conv.output[0]

@@ -23,9 +23,9 @@ class Format:
     """Of calibration, unless told otherwise."""
     most_taps: float
     """Of a conv that TensorRT computes in this format."""
-    attention: bool
-    """Whether TensorRT fuses attention in it. Scores that leave the chip cost more than they save,
-    so that the two products of an attention stay FP16 where it does not."""
+    most_keys: float
+    """Of an attention that TensorRT fuses in this format. Scores that leave the chip cost more than
+    they save, so that the two products of an attention with more keys stay FP16."""
 
     def scale(self, largest: Values) -> NDArray[np.float16]:
         """FP16 scales under which numbers up to `largest` fit."""
@@ -41,8 +41,8 @@ class Format:
 
 
 _FORMATS = (
-    Format("int8", TensorProto.INT8, 127.0, "percentile", np.inf, attention=False),
-    Format("fp8", TensorProto.FLOAT8E4M3FN, 448.0, "minmax", 32, attention=True),
+    Format("int8", TensorProto.INT8, 127.0, "percentile", np.inf, most_keys=512),
+    Format("fp8", TensorProto.FLOAT8E4M3FN, 448.0, "minmax", 32, most_keys=np.inf),
 )
 FORMATS = {each.name: each for each in _FORMATS}
 

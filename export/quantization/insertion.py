@@ -1,7 +1,7 @@
 """Puts Q/DQ nodes into a graph: some blocks of it are then computed in 8 bits.
 
-TensorRT wants the operands of a product rounded and its answer not, and maps rounded where they are
-made, so that the kernel that makes a tensor writes it in 8 bits.
+TensorRT wants the operands of a product rounded and its answer not, but maps and the answers of
+attentions rounded where they are made, so that the kernel that makes them writes 8 bits.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,8 +29,8 @@ def quantized(
     copy.CopyFrom(model)
     insertion = _Insertion(copy, ranges, form)
     for block in blocks:
-        for name in block.maps:
-            insertion.round_map(name)
+        for name in block.tensors:
+            insertion.round_tensor(name)
         for name in block.products:
             insertion.round_operands(name)
     insertion.finish()
@@ -56,7 +56,7 @@ class _Insertion:
             else:
                 node.input[index] = self._operand(name, _scope(node))
 
-    def round_map(self, name: str) -> None:
+    def round_tensor(self, name: str) -> None:
         """For all that read it."""
         narrow = self._operand(name, _scope(self._wiring.makers[name]))
         for reader in self._wiring.readers[name]:

@@ -18,7 +18,7 @@ class Memory(NamedTuple):
 
 @torch.no_grad()
 def remember(model: SegFormer, features: Features, memory: Memory) -> Memory:
-    """The memory with a further frame, which may refer to itself and to as many as the config says."""
+    """The memory with a further frame: the last, which may refer to itself, and `depth` before."""
     known = (*memory.references, model.answer(features))
     return Memory(memory.frame + 1, known[-1 - model.config.depth :])
 

@@ -9,7 +9,6 @@ from torch import nn
 from export.onnx_graph import to_onnx
 from export.repeated import Repeated, Spec
 
-
 runs = []
 """Every run of a part; torch.export forgets what a module notes about itself."""
 

@@ -3,9 +3,9 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
-from export.quantization.blocks import block_name
+from export.quantization.blocks import block_name, blocks_of
 from export.quantization.formats import FORMATS
 from mrcfa import Stream
 from mrcfa.bundle import Bundle
@@ -24,6 +24,14 @@ def graphs_of(bundle, precision):
 
 def makers_of(graph):
     return {name: node for node in graph.node for name in node.output}
+
+
+def readers_of(graph):
+    found = {}
+    for node in graph.node:
+        for name in node.input:
+            found.setdefault(name, []).append(node)
+    return found
 
 
 def test_products_read_8_bits_and_answer_in_fp16(made):
@@ -68,15 +76,43 @@ def test_weights_have_a_scale_for_each_channel_and_are_rounded_by_less_than_half
         assert (reached >= 0.93 * FORMATS[precision].largest).all()
 
 
-def test_attention_is_in_8_bits_only_where_a_gpu_fuses_it(made):
+def test_attention_is_in_8_bits_with_its_answer_rounded_where_it_is_made(made):
+    """TensorRT fuses INT8 attention in no other form."""
     bundle, precision = made
     graph = graphs_of(bundle, precision)["encoder"].graph
-    makers = makers_of(graph)
-    behind = [
-        node for node in graph.node if node.op_type == "QuantizeLinear"
-        and makers[node.input[0]].op_type == "Softmax"
-    ]  # fmt: skip
-    assert bool(behind) == (precision == "fp8")
+    makers, readers = makers_of(graph), readers_of(graph)
+    mixing = [
+        node
+        for node in graph.node
+        if node.op_type == "MatMul"
+        and makers[node.input[0]].op_type == "DequantizeLinear"
+        and makers[makers[makers[node.input[0]].input[0]].input[0]].op_type == "Softmax"
+    ]
+    assert len(mixing) == 8
+    for node in mixing:
+        assert [each.op_type for each in readers[node.output[0]]] == ["QuantizeLinear"]
+
+
+@pytest.mark.parametrize(
+    ("precision", "keys", "narrow"), [("int8", 512, True), ("int8", 513, False), ("fp8", 513, True)]
+)
+def test_attention_of_many_keys_is_in_8_bits_only_where_a_gpu_fuses_it(precision, keys, narrow):
+    def tensor(name, shape):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape)
+
+    scope = "encoder/stages/0/blocks/0/attn"
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["s"], name=f"{scope}/scores"),
+        helper.make_node("Softmax", ["s"], ["p"], name=f"{scope}/softmax"),
+        helper.make_node("MatMul", ["p", "v"], ["o"], name=f"{scope}/mixing"),
+    ]
+    shapes = {"q": [2, 40, 32], "k": [2, 32, keys], "v": [2, keys, 32]}
+    inputs = [tensor(name, shape) for name, shape in shapes.items()]
+    graph = helper.make_graph(nodes, "attention", inputs, [tensor("o", [2, 40, 32])])
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph))
+    blocks = blocks_of(model, "encoder", FORMATS[precision])
+    found = [(block.products, block.tensors) for block in blocks]
+    assert found == ([((f"{scope}/scores", f"{scope}/mixing"), ("o",))] if narrow else [])
 
 
 def test_pixels_norms_and_state_are_not_rounded_to_8_bits(made):
