@@ -41,31 +41,36 @@ class _Wiring:
 
     def before_rounding(self, name: str) -> str:
         """What a tensor was before it was rounded, if it was and is no weight."""
+        found = name
         for kind in reversed(_ROUNDING):
-            maker = self.makers.get(name)
+            maker = self.makers.get(found)
             if maker is None or maker.op_type != kind:
                 return name
-            name = maker.input[0]
-        return name
+            found = maker.input[0]
+        return found
 
     def rounded(self, name: str) -> str:
         """A tensor after it is rounded, if it is for all that read it."""
+        found = name
         for kind in _ROUNDING:
-            readers = self.readers.get(name, [])
+            readers = self.readers.get(found, [])
             if [each.op_type for each in readers] != [kind]:
                 return name
-            name = readers[0].output[0]
-        return name
+            found = readers[0].output[0]
+        return found
 
 
 def _attentions(wiring: _Wiring) -> Iterator[tuple[onnx.NodeProto, onnx.NodeProto]]:
     """The products before and behind a softmax whose answer is rounded."""
     for node in wiring.nodes:
-        if node.op_type == "Softmax":
-            rounded = wiring.rounded(node.output[0])
-            readers = wiring.readers.get(rounded, [])
-            if rounded != node.output[0] and [each.op_type for each in readers] == ["MatMul"]:
-                yield wiring.makers[node.input[0]], readers[0]
+        if node.op_type != "Softmax":
+            continue
+        rounded = wiring.rounded(node.output[0])
+        score, readers = wiring.makers.get(node.input[0]), wiring.readers.get(rounded, [])
+        if rounded == node.output[0] or score is None or len(readers) != 1:
+            continue
+        if score.op_type == readers[0].op_type == "MatMul":
+            yield score, readers[0]
 
 
 def _drop_unread(graph: onnx.GraphProto) -> None:

@@ -213,12 +213,12 @@ class _Compiler:
         return network, parser
 
     def _forms(self, file: Path, plugin: bool) -> list[bytes]:
-        """The graph as this target may take it: with grouped convs or as shifted sums, and INT8
-        attention in INT8 or in FP16.
+        """The graph as this target may take it: with grouped convs, as shifted sums, or both.
 
-        TensorRT-RTX has no kernel for grouped convs on sm_75. Elsewhere what it makes of each form
-        decides. TensorRT builds for minutes and has its own choice of kernels: the graph as it is.
-        A plugin's call goes without the function's body: parsers before 10.7 always prefer a body.
+        TensorRT-RTX has no kernel for grouped convs on sm_75, and fuses INT8 attention there only
+        if it is small: else it is FP16. Elsewhere what it makes of each form decides. TensorRT
+        builds for minutes and has its own choice of kernels: the graph as it is. A plugin's call
+        goes without the function's body: parsers before 10.7 always prefer a body.
         """
         if self._target.flavour is not Flavour.RTX and not plugin:
             return [file.read_bytes()]
@@ -232,7 +232,7 @@ class _Compiler:
             shifted = shifts.without_grouped_convs(last)
             forms = [shifted] if 75 in self._target.sms else [model, shifted]
         attention = load("engines.attention")
-        if self._target.flavour is Flavour.RTX and attention.has_narrow_attention(model):
+        if 75 in self._target.sms and attention.has_narrow_attention(model):
             forms += [attention.with_fp16_attention(form) for form in forms]
         return [bytes(form.SerializeToString()) for form in forms]
 

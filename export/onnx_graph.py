@@ -180,7 +180,8 @@ def _adopt_orphans(model: onnx.ModelProto) -> None:
         module = node.name.rpartition("/")[0]
         if not module:
             weights = [name for name in node.input[1:] if name.endswith((".weight", ".bias"))]
-            module = weights[0].rpartition(".")[0].replace(".", "/") if weights else ""
+            module = weights[0].rpartition("/")[2].rpartition(".")[0] if weights else ""
+            module = module.replace(".", "/")
             module = module or module_of.get(node.input[0], "") if node.input else module
             node.name = f"{module}/{node.op_type}_{number}".lstrip("/")
         module_of |= dict.fromkeys(node.output, module)

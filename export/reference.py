@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mrcfa.model.affinity import AffinityRefinement
+from mrcfa.model.config import Method
 from mrcfa.model.frames import resize
 from mrcfa.model.mrcfa import LARGEST_MAPS, MRCFA
 from mrcfa.model.segformer import SegFormer
@@ -17,9 +18,10 @@ from mrcfa.model.segformer import SegFormer
 def refined_quickly(model: SegFormer) -> AbstractContextManager[None]:
     """While it lasts, the model refines its maps in the form that is fastest for their number."""
     config = model.config
-    maps = config.kept * config.tokens_at(config.output_stride) if config.references else 0
-    if isinstance(model, MRCFA) and maps > LARGEST_MAPS:
-        return _with_tokens_as_channels(model)
+    if config.method is Method.MRCFA:
+        assert isinstance(model, MRCFA)
+        if config.kept * config.tokens_at(config.output_stride) > LARGEST_MAPS:
+            return _with_tokens_as_channels(model)
     return _without_onednn()
 
 

@@ -61,11 +61,9 @@ def written_out(model: onnx.ModelProto, module: nn.Module, trace: Trace) -> onnx
 
     A part is traced once for each kind of inputs: a last group may have fewer tokens than others.
     """
-    parts = {
-        type(each.part).__name__: each.part
-        for each in module.modules()
-        if isinstance(each, Repeated)
-    }
+    repeated = [each.part for each in module.modules() if isinstance(each, Repeated)]
+    parts = {type(part).__name__: part for part in repeated}
+    assert len(parts) == len(repeated), "calls name the class of their part"
     if not parts:
         return model
     whole = onnx.ModelProto()

@@ -6,7 +6,7 @@ Runtime, which proves the graphs, would hold them all (docs/algebra.md, lemma 9 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -37,9 +37,11 @@ def attention_in_slices(model: onnx.ModelProto, scores: int = SCORES) -> onnx.Mo
             sizes = [len(part) for part in np.array_split(np.arange(queries), count)]
             named = f"{softmax.name}/sizes"
             graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), named))
-            chain = (makers[softmax.input[0]], softmax, readers[softmax.output[0]])
+            chain = [makers[softmax.input[0]], softmax]
+            while chain[-1].op_type != "MatMul":  # roundings of 8 bits may stand between
+                chain.append(readers[chain[-1].output[0]])
             slices |= {node.name: [] for node in chain}
-            slices[chain[-1].name] = list(_sliced(*chain, named, count, len(shape) - 2))
+            slices[chain[-1].name] = list(_sliced(chain, named, count, len(shape) - 2))
     del graph.node[:]
     for node in model.graph.node:
         graph.node.extend(slices.get(node.name, [node]))
@@ -47,23 +49,18 @@ def attention_in_slices(model: onnx.ModelProto, scores: int = SCORES) -> onnx.Mo
 
 
 def _sliced(
-    product: onnx.NodeProto,
-    softmax: onnx.NodeProto,
-    mixing: onnx.NodeProto,
-    sizes: str,
-    count: int,
-    axis: int,
+    chain: Sequence[onnx.NodeProto], sizes: str, count: int, axis: int
 ) -> Iterator[onnx.NodeProto]:
-    def named(what: str) -> list[str]:
-        return [f"{softmax.name}/{what}_{number}" for number in range(count)]
-
-    queries, scored, weights, mixed = map(named, ("queries", "scores", "weights", "mixed"))
-    yield helper.make_node("Split", [product.input[0], sizes], queries, axis=axis)
-    for number in range(count):
-        yield _copy(product, [queries[number], product.input[1]], scored[number])
-        yield _copy(softmax, [scored[number]], weights[number])
-        yield _copy(mixing, [weights[number], mixing.input[1]], mixed[number])
-    yield helper.make_node("Concat", mixed, list(mixing.output), axis=axis)
+    """The nodes of a chain for every slice of what the first of them reads."""
+    scope = chain[1].name
+    parts = [f"{scope}/queries_{number}" for number in range(count)]
+    yield helper.make_node("Split", [chain[0].input[0], sizes], parts, axis=axis)
+    for place, node in enumerate(chain):
+        answers = [f"{scope}/{place}_{number}" for number in range(count)]
+        for part, answer in zip(parts, answers, strict=True):
+            yield _copy(node, [part, *node.input[1:]], answer)
+        parts = answers
+    yield helper.make_node("Concat", parts, list(chain[-1].output), axis=axis)
 
 
 def _copy(node: onnx.NodeProto, inputs: list[str], output: str) -> onnx.NodeProto:

@@ -28,9 +28,12 @@ from mrcfa.errors import MrcfaError
 from mrcfa.files import check_writable, fingerprint
 from mrcfa.manifest import Limits, Manifest, Output, Quantization, Variant
 from mrcfa.model.methods import build_model
+from mrcfa.model.schedule import references_at
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights
 
+MEASURE = 2
+"""Goes up with what intermediate results mean."""
 OPSET = 19
 """The first whose Q/DQ nodes take FP16 and FP8; TensorRT 10.3 reads it."""
 Show = Callable[[str, float], None]
@@ -160,8 +163,11 @@ class _Quantizer:
         graphs = dict(self._traced.graphs)
         if self._bundle.manifest.output is Output.MASK:
             graphs["decoder"] = brought_out(graphs["decoder"], logits_name(False))
-        images = images_of(self._footage.streams[0])[: self._bundle.config.depth + BEYOND_MEMORY]
-        measured = Sensitivity(graphs, images, limits, self._form, self._options.threads)
+        config = self._bundle.config
+        images = images_of(self._footage.streams[0])[: config.depth + BEYOND_MEMORY]
+        last = len(images) - 1
+        seen = {last, *references_at(last, config.references)}
+        measured = Sensitivity(graphs, images, seen, limits, self._form, self._options.threads)
         for block in self._blocks:
             if block.name not in known:
                 known[block.name] = measured.of(block)
@@ -259,7 +265,7 @@ def _identity(bundle: Bundle, options: QuantizeOptions) -> str:
     """Changes with anything that intermediate results depend on."""
     manifest = bundle.manifest
     return fingerprint(
-        mrcfa.__version__,
+        (mrcfa.__version__, MEASURE),
         manifest.files[WEIGHTS].sha256,
         (manifest.config, manifest.frame, manifest.output, manifest.streams),
         (Path(options.data).resolve(), options.split, options.frames),

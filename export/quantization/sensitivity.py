@@ -1,13 +1,12 @@
 """How much each block suffers in 8 bits, and how many of them a model can have so."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from export.quantization.blocks import Block
-from export.quantization.footage import BEYOND_MEMORY
 from export.quantization.formats import Format
 from export.quantization.graphs import Arrays, Image, Pair, Session
 from export.quantization.insertion import quantized
@@ -20,44 +19,48 @@ Ranges = Mapping[str, Mapping[str, float]]
 
 
 class Sensitivity:
-    """Errors of logits with one block at a time in 8 bits, at the end of a short stream."""
+    """Errors of the last frame's logits in a short stream with one block at a time in 8 bits.
+
+    `seen` are the frames that the last one looks at, itself included; the others are encoded once.
+    """
 
     def __init__(
         self,
         graphs: Graphs,
         images: Sequence[Image],
+        seen: Collection[int],
         ranges: Ranges,
         form: Format,
         threads: int,
     ) -> None:
         self._graphs, self._ranges, self._form, self._threads = graphs, ranges, form, threads
         self._encoder, self._decoder = (Session(graph, (), threads) for graph in graphs.values())
-        self._images = images
+        self._images, self._seen = images, seen
         pair = Pair(self._encoder, self._decoder)
         self._features = [pair.encode(image) for image in images]
-        self._wanted = self._answers(pair, self._features)
-        self._range = max(float(np.ptp(np.stack(self._wanted))), 1e-9)
+        self._wanted = _answer(pair, self._features)
+        self._range = max(float(np.ptp(self._wanted)), 1e-9)
 
     def of(self, block: Block) -> float:
         """Mean error of logits, as a share of their range."""
         graph = quantized(self._graphs[block.part], [block], self._ranges[block.part], self._form)
         session = Session(graph, (), self._threads)
+        features = list(self._features)
         if block.part == "encoder":
             pair = Pair(session, self._decoder)
-            features = [pair.encode(image) for image in self._images]
+            for number in self._seen:
+                features[number] = pair.encode(self._images[number])
         else:
-            pair, features = Pair(self._encoder, session), self._features
-        found = self._answers(pair, features)
-        error = np.mean([np.abs(a - b).mean() for a, b in zip(found, self._wanted, strict=True)])
-        return float(error) / self._range
+            pair = Pair(self._encoder, session)
+        return float(np.abs(_answer(pair, features) - self._wanted).mean()) / self._range
 
-    def _answers(self, pair: Pair, features: Sequence[Arrays]) -> list[NDArray[np.float32]]:
-        """Logits of the last frames, whose references are real; the others are only remembered."""
-        *earlier, _, _, _ = features
-        for each in earlier:
-            pair.skip(each)
-        last = features[-BEYOND_MEMORY:]
-        return [pair.decode(each)["logits"].astype(np.float32) for each in last]
+
+def _answer(pair: Pair, features: Sequence[Arrays]) -> NDArray[np.float32]:
+    """Logits of the last frame; the others are only remembered."""
+    *earlier, last = features
+    for each in earlier:
+        pair.skip(each)
+    return pair.decode(last)["logits"].astype(np.float32)
 
 
 def most_blocks(

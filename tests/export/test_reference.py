@@ -5,7 +5,7 @@ import torch
 
 from export import reference
 from export.reference import TokensAsChannels, refined_quickly
-from mrcfa.model.config import preset
+from mrcfa.model.config import Method, preset
 from mrcfa.model.frames import network_input
 from mrcfa.model.methods import build_model
 
@@ -31,6 +31,15 @@ def test_tokens_as_channels_are_refined_like_tokens_on_the_batch_axis(
         monkeypatch.setattr(reference, "CACHED", cached)
         found = TokensAsChannels(refinement)({key: each.clone() for key, each in maps.items()})
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [Method.SEGFORMER, Method.FEATURE_PYRAMID])
+def test_baselines_have_nothing_to_refine(method, monkeypatch):
+    monkeypatch.setattr(reference, "LARGEST_MAPS", 10)
+    model = build_model(preset("vspw", "b0", size=(64, 96), method=method), seed=3)
+    with refined_quickly(model):
+        assert not torch.backends.mkldnn.enabled
+    assert torch.backends.mkldnn.enabled
 
 
 @torch.no_grad()
