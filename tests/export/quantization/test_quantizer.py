@@ -66,10 +66,11 @@ def test_8_bit_products_are_in_the_layers_that_the_compiler_lists(eight_bits, tm
         ]
         assert kinds.count(name) > 0.8 * len(kinds) > 20
         fused = [layer for layer in layers if "_mha" in layer["name"]]
-        assert {tensor["dtype"] for layer in fused for tensor in layer["inputs"]} == {name}
-        assert len(fused) == 8
-        assert narrow_products(layers) == kinds.count(name) + 8
-        assert f"; {kinds.count(name) + 8} products in 8 bits" in summary(built.bundle)
+        assert all(tensor["dtype"] == name for layer in fused for tensor in layer["inputs"])
+        assert len(fused) == (8 if precision == "int8" else 0)  # FP8 not with these 15 keys
+        count = kinds.count(name) + len(fused)
+        assert narrow_products(layers) == count
+        assert f"; {count} products in 8 bits" in summary(built.bundle)
         assert any(
             tensor["dtype"] == name
             for layer in built.plans["decoder"].layers
