@@ -13,7 +13,7 @@ from torch import nn
 
 from export.arrangement import Arrangement
 from export.baselines import arrangement_for
-from export.groups import Groups
+from export.groups import DecoderMemory, Groups
 from export.ort_cpu.arrangement import ORT_CPU
 from export.plain import PLAIN
 from export.precision import in_fp16, in_fp32
@@ -58,6 +58,11 @@ class Variant:
     def in_turn(self, streams: int) -> tuple[int, int]:
         """How often a graph is run for all streams, and for how many of them at once."""
         return (streams, 1) if self.arrangement.streams_in_turn else (1, streams)
+
+    def memory(self, config: Config, streams: int) -> DecoderMemory | None:
+        """What its decoder holds; None where its tokens cannot come in groups."""
+        _, batch = self.in_turn(streams)
+        return self.arranged(config).memory(config, self.dtype.itemsize, batch)
 
     def groups(self, config: Config, streams: int, budget: int | None) -> Groups | None:
         """Of the decoder's tokens; None where they cannot come in groups."""

@@ -25,6 +25,12 @@ def test_a_machine_with_too_little_memory_is_told_so_before_any_work(monkeypatch
         assert check_memory(config, options) == needed
 
 
+def test_many_affinities_take_more_than_the_pixels_do():
+    """Cityscapes refines ten times as many numbers as VSPW at as many pixels; it took 8.1 GB."""
+    config = preset("cityscapes", "b1", size=(1024, 2048))
+    assert needed_bytes(config, ExportOptions(config.size)) == pytest.approx(8.1e9, rel=0.05)
+
+
 def test_this_machine_tells_its_memory():
     assert mrcfa.machine.available_memory() > 10**8
 
