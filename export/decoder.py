@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from export.groups import Groups
 from export.mask import GatheredMask
 from export.precision import widened
-from export.refinement import Affinity, MapNorm, Queries, Refine, steps_of, upsampled
+from export.refinement import Affinity, MapNorm, QueriesByScale, Refine, steps_of, upsampled
 from export.repeated import Repeated, Spec
 from export.select_tokens import select_tokens
 from export.tensors import entry_columns, selection
@@ -42,12 +42,7 @@ class DecoderGraph(nn.Module):
         self.groups = groups
         self.recall, self.stm = Recall(config.references), STM(config)
         group = Group(model, groups.tokens)
-        self.queries = nn.ModuleDict(
-            {
-                str(stride): Queries(config.grid(stride), config.width(stride), kernels)
-                for stride, kernels in group.kernels.items()
-            }
-        )
+        self.queries = QueriesByScale(config, group.kernels)
         self.group = Repeated(group)
         self.scores = Scores(config.grid(4))
         self.mask: nn.Module | None = None
@@ -59,7 +54,7 @@ class DecoderGraph(nn.Module):
         asked = dict(zip(reversed(self.config.used_strides), queries, strict=True))
         references, memory_out, frame_out = self.recall(memory, entry, frame)
         kept = self.stm(asked[32], references)
-        images = [each for name, part in self.queries.items() for each in part(asked[int(name)])]
+        images = self.queries(asked)
         logits = self.scores(base, list(self._retrieved(images, kept, len(base))))
         answers = [logits] if self.mask is None else [logits, self.mask(logits)]
         return memory_out, frame_out, *answers

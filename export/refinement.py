@@ -5,7 +5,7 @@ The weights are shared by all tokens, so each conv is one grouped conv over them
 GroupNorm(1) is a norm of each token by itself (docs/algebra.md, lemma 6).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from export.folds import Affine, affine, fold_affinity_scale
 from export.precision import Wide, widened
 from mrcfa.model.affinity import Refinement
+from mrcfa.model.config import Config
 
 
 class Step(NamedTuple):
@@ -58,6 +59,21 @@ class Queries(nn.Module):
             return [queries]
         image = queries.unflatten(2, self.grid)
         return [conv(image).flatten(2) for conv in self.convs]
+
+
+class QueriesByScale(nn.ModuleDict):
+    """{stride: (B, h·w, C)} -> what `Queries` make of it at every scale, the coarsest first."""
+
+    def __init__(self, config: Config, kernels: Mapping[int, Tensor | None]) -> None:
+        super().__init__(
+            {
+                str(stride): Queries(config.grid(stride), config.width(stride), each)
+                for stride, each in kernels.items()
+            }
+        )
+
+    def forward(self, asked: Mapping[int, Tensor]) -> list[Tensor]:
+        return [each for name, part in self.items() for each in part(asked[int(name)])]
 
 
 class Refine(nn.Sequential):

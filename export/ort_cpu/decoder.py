@@ -22,7 +22,7 @@ from export.ort_cpu.retrieval import (
     Retrieved,
     exponent_offset,
 )
-from export.refinement import Affinity, Queries, steps_of
+from export.refinement import Affinity, QueriesByScale, steps_of
 from export.repeated import Repeated, Spec
 from mrcfa.manifest import Output
 from mrcfa.model.config import Config
@@ -50,12 +50,7 @@ class OrtCpuDecoder(nn.Module):
         counted = (torch.arange(padded) < config.kept).double().view(1, padded, 1)
         self.register_buffer("counted", counted)
         group = CpuGroup(model, groups.tokens)
-        self.queries = nn.ModuleDict(
-            {
-                str(stride): Queries(config.grid(stride), config.width(stride), kernels)
-                for stride, kernels in group.kernels.items()
-            }
-        )
+        self.queries = QueriesByScale(config, group.kernels)
         self.group = Repeated(group)
         self.scores = LastAxisScores(config.grid(4))
         self.logits = ClassesFirst()
@@ -67,7 +62,7 @@ class OrtCpuDecoder(nn.Module):
         references, memory_out, frame_out = self.recall(memory, entry, frame)
         *keys, values = self.stm(asked[32], references)
         kept = [*keys, F.pad(values, (0, 1), value=1.0) * self.counted]
-        images = [each for name, part in self.queries.items() for each in part(asked[int(name)])]
+        images = self.queries(asked)
         logits = self.scores(base, list(self._retrieved(images, kept)))
         answers = [self.logits(logits)] if self.mask is None else [logits, self.mask(logits)]
         return memory_out, frame_out, *answers
