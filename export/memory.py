@@ -9,7 +9,7 @@ from mrcfa.model.config import Config
 
 LIBRARIES = 1_000_000_000
 """Of torch, ONNX Runtime and what they keep."""
-PER_PIXEL = 2_800
+PER_PIXEL = 1_200
 """Of the network's input, and for each stream: the model, or an encoder that is proven. As seen of
 b1 from 480×864 to 1088×1920, the widest of backbones."""
 PER_NUMBER = {Device.CPU: 9, Device.GPU: 21}

@@ -17,7 +17,7 @@ def test_a_machine_with_too_little_memory_is_told_so_before_any_work(monkeypatch
     needed = needed_bytes(config, options)
     monkeypatch.setattr(mrcfa.machine, "available_memory", lambda: needed - 1)
     with pytest.raises(
-        MrcfaError, match=r"takes about 6\.8 GB of memory and 6\.8 GB are free; choose a"
+        MrcfaError, match=r"takes about 3\.5 GB of memory and 3\.5 GB are free; choose a"
     ):
         check_memory(config, options)
     for there in (needed, None):
