@@ -17,7 +17,15 @@ from torch.nn import functional as F
 from export.groups import Groups
 from export.mask import GatheredMask
 from export.precision import widened
-from export.refinement import Affinity, MapNorm, QueriesByScale, Refine, steps_of, upsampled
+from export.refinement import (
+    Affinity,
+    MapNorm,
+    QueriesByScale,
+    Refine,
+    Topped,
+    steps_of,
+    upsampled,
+)
 from export.repeated import Repeated, Spec
 from export.select_tokens import select_tokens
 from export.tensors import entry_columns, selection
@@ -97,14 +105,16 @@ class Group(nn.Module):
                 self.kernels[stride] = first.conv.weight
                 self.sar[name] = nn.Sequential(MapNorm(first), *Refine(rest, tokens))
             if name in refinement.maa:
-                self.maa[name] = Refine(steps_of(refinement.maa[name]), tokens)
+                self.maa[name] = Refine(
+                    steps_of(refinement.maa[name]), tokens, stride == config.output_stride
+                )
             self.affinity[name] = Affinity(config.grid(stride), 1 if name in self.sar else width)
         self.retrieval = Retrieval(config.kept)
 
     def forward(self, *inputs: Tensor) -> "Retrieved":
         *parts, values = inputs
         scales = len(self.config.used_strides)
-        found: Retrieved = self.retrieval(self._weights(parts[:-scales], parts[-scales:]), values)
+        found: Retrieved = self.retrieval(self._refined(parts[:-scales], parts[-scales:]), values)
         return found
 
     def answers(self, *inputs: Tensor) -> list[Spec]:
@@ -113,21 +123,25 @@ class Group(nn.Module):
         channels = (1, 1, self.config.classes)
         return [Spec((len(values), each, positions), torch.float32) for each in channels]
 
-    def _weights(self, images: Sequence[Tensor], kept: Sequence[Tensor]) -> Tensor:
-        """SAR at every scale, MAA from the coarsest to the finest: (R, s, h·w)."""
+    def _refined(self, images: Sequence[Tensor], kept: Sequence[Tensor]) -> Topped:
+        """SAR at every scale, MAA from the coarsest to the finest."""
         keys = dict(zip(self.config.used_strides, kept, strict=True))
         asked = iter(images)
-        refined: Tensor | None = None
+        refined: Tensor | Topped | None = None
         for stride, kernels in self.kernels.items():
             name = str(stride)
             queries = islice(asked, 1 if kernels is None else len(kernels))
             maps = _side_by_side([self.affinity[name](keys[stride], each) for each in queries])
             if name in self.sar:
                 maps = self.sar[name](maps)
-            refined = maps if refined is None else self.maa[name](_added(upsampled(refined), maps))
+            if isinstance(refined, Tensor):
+                maps = self.maa[name](_added(upsampled(refined), maps))
+            refined = maps
+        if isinstance(refined, Topped):
+            return refined
         assert refined is not None
         grid = self.config.grid(self.config.output_stride)
-        return resize(refined, grid, align_corners=True).flatten(2)
+        return Topped.of(resize(refined, grid, align_corners=True))
 
 
 def _side_by_side(maps: Sequence[Tensor]) -> Tensor:
@@ -242,7 +256,7 @@ class Retrieved(NamedTuple):
 
 
 class Retrieval(nn.Module):
-    """(R, s, h·w) maps, (R, s, C) values -> `Retrieved`.
+    """(R, s, h, w) maps, (R, s, C) values -> `Retrieved`.
 
     Softmax over the tokens of each reference, its division after the product (docs/algebra.md,
     lemma 10). Values are class scores, divided by R already (lemma 4).
@@ -252,9 +266,9 @@ class Retrieval(nn.Module):
         super().__init__()
         self.shift = math.ceil(math.log2(tokens)) * math.log(2)
 
-    def forward(self, maps: Tensor, values: Tensor) -> Retrieved:
-        lowest = widened(-maps).amin(dim=1, keepdim=True)  # minus the maximum: see `MapNorm`
-        exponentials = (widened(maps) + (lowest - self.shift)).exp().to(maps.dtype)
+    def forward(self, topped: Topped, values: Tensor) -> Retrieved:
+        maps, lowest = (each.flatten(2) for each in topped)
+        exponentials = (widened(maps) + (lowest - self.shift)).exp().to(values.dtype)
         totals = widened(exponentials).sum(dim=1, keepdim=True)
         sums = widened(values.transpose(1, 2) @ exponentials)
         return Retrieved(lowest, totals, sums)

@@ -77,10 +77,12 @@ class QueriesByScale(nn.ModuleDict):
 
 
 class Refine(nn.Sequential):
-    """Steps of SAR or MAA, (R, S·C, h, w) -> (R, S·C', h, w)."""
+    """Steps of SAR or MAA, (R, S·C, h, w) -> (R, S·C', h, w), or `Topped` for a softmax."""
 
-    def __init__(self, steps: Sequence[Step], tokens: int) -> None:
+    def __init__(self, steps: Sequence[Step], tokens: int, for_softmax: bool = False) -> None:
         super().__init__(*(GroupedLayer(step, tokens) for step in steps))
+        if for_softmax:
+            self[-1].norm = ToppedMapNorm(steps[-1])
 
 
 class GroupedLayer(nn.Module):
@@ -91,9 +93,22 @@ class GroupedLayer(nn.Module):
         self.conv = RepeatedConv(step.conv.weight, tokens)
         self.norm = MapNorm(step)
 
-    def forward(self, maps: Tensor) -> Tensor:
-        answer: Tensor = self.norm(self.conv(maps))
+    def forward(self, maps: Tensor) -> "Tensor | Topped":
+        answer: Tensor | Topped = self.norm(self.conv(maps))
         return answer
+
+
+class Topped(NamedTuple):
+    """Maps of a softmax over tokens."""
+
+    maps: Tensor
+    """(R, S, h, w)."""
+    lowest: Tensor
+    """(R, 1, h, w), minus the largest map of each position, in FP32."""
+
+    @classmethod
+    def of(cls, maps: Tensor) -> "Topped":
+        return cls(maps, widened(-maps).amin(dim=1, keepdim=True))
 
 
 class MapNorm(Wide, nn.Module):
@@ -114,7 +129,14 @@ class MapNorm(Wide, nn.Module):
         self.register_buffer("beta", step.norm.bias.detach().double())
         self.register_buffer("bias", step.conv.bias - step.conv.bias.mean())
 
-    def forward(self, maps: Tensor) -> Tensor:
+    def forward(self, maps: Tensor) -> "Tensor | Topped":
+        return self._normed(maps, *self._line(maps)).to(maps.dtype)
+
+    def _normed(self, maps: Tensor, factors: Tensor, terms: Tensor) -> Tensor:
+        return (widened(maps) * factors + terms).relu()
+
+    def _line(self, maps: Tensor) -> tuple[Tensor, Tensor]:
+        """Factors and terms of the maps, (R, S·C, 1, 1)."""
         # Statistics of minus the maps: TensorRT would write maps that two kernels read in FP32.
         negative = widened(-maps)
         means = -self._averages(negative)
@@ -125,11 +147,26 @@ class MapNorm(Wide, nn.Module):
         scale = self.gamma / (variance + self.eps).sqrt()
         offset = (self.bias - centre) * scale + self.beta
         factors, terms = (each.flatten(1)[:, :, None, None] for each in (scale, offset))
-        return (widened(maps) * factors + terms).relu().to(maps.dtype)
+        return factors, terms
 
     def _averages(self, maps: Tensor) -> Tensor:
         """(R, S, C)."""
         return maps.mean(dim=(2, 3)).unflatten(1, (-1, len(self.gamma)))
+
+
+class ToppedMapNorm(MapNorm):
+    """`MapNorm` of one map for each token, before a softmax over them.
+
+    The largest is found in what the norm reads, so that no kernel writes what it answers
+    (docs/algebra.md, lemma 15).
+    """
+
+    def forward(self, maps: Tensor) -> Topped:
+        factors, terms = self._line(maps)
+        # Halves, because TensorRT would write the maps for kernels that read the same cast of them.
+        negative = widened(maps * 0.5) * (-2 * factors) - terms
+        lowest = negative.amin(dim=1, keepdim=True).clamp(max=0)
+        return Topped(self._normed(maps, factors, terms), lowest)
 
 
 class Affinity(nn.Module):

@@ -57,12 +57,26 @@ class _Insertion:
                 node.input[index] = self._operand(name, _scope(node))
 
     def round_tensor(self, name: str) -> None:
-        """For all that read it."""
+        """For all that read it; what reads it in FP32 has numbers that never were FP16.
+
+        TensorRT would write FP16 numbers for kernels that read the same ones.
+        """
         narrow = self._operand(name, _scope(self._wiring.makers[name]))
         for reader in self._wiring.readers[name]:
+            if reader.op_type == "Cast" and reader.attribute[0].i == onnx.TensorProto.FLOAT:
+                self._dequantize(name, reader)
+                continue
             for index, each in enumerate(reader.input):
                 if each == name:
                     reader.input[index] = narrow
+
+    def _dequantize(self, name: str, cast: onnx.NodeProto) -> None:
+        """In place of a cast to FP32."""
+        scale = self._form.scale(np.float32(self._ranges[name])).astype(np.float32)
+        facts = [self._constant(f"{cast.output[0]}/scale", scale), f"{name}/zero"]
+        cast.op_type = "DequantizeLinear"
+        cast.input[:] = [f"{name}/quantized", *facts]
+        del cast.attribute[:]
 
     def finish(self) -> None:
         """Every new node behind the one that makes what it reads; rounded weights go."""

@@ -9,6 +9,7 @@ from export.encoder import FoldedFusion, GatheredFusion
 from export.folds import Affine
 from export.interpolation import GatheredPixels, Interpolation
 from export.mask import GatheredMask
+from export.refinement import Topped
 from export.stages import with_channels_last
 from mrcfa.model.frames import FullSizeMask, Normalise, resize
 from mrcfa.model.mit import MiT
@@ -74,9 +75,9 @@ def test_stages_with_channels_last_are_the_stages():
 
 
 def test_a_softmax_that_is_divided_after_the_product_is_the_softmax():
-    base, maps = torch.randn(1, 5, 6, 10), 20 * torch.rand(3, 9, 60)
+    base, maps = torch.randn(1, 5, 6, 10), 20 * torch.rand(3, 9, 6, 10)
     values = torch.randn(3, 9, 5)
     weights = maps.softmax(dim=1)
-    scores = base + torch.einsum("rsc,rsp->cp", values, weights).view_as(base)
-    answer = Scores((12, 20))(base, [Retrieval(tokens=9)(maps, values)])
+    scores = base + torch.einsum("rsc,rshw->chw", values, weights)
+    answer = Scores((12, 20))(base, [Retrieval(tokens=9)(Topped.of(maps), values)])
     torch.testing.assert_close(answer, F.interpolate(scores, scale_factor=2, mode="bilinear"))

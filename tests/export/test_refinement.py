@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from export.refinement import MapNorm, Queries, Refine, steps_of, upsampled
+from export.refinement import MapNorm, Queries, Refine, Topped, steps_of, upsampled
 from mrcfa.model.affinity import Refinement
 from mrcfa.model.frames import resize
 
@@ -29,6 +29,14 @@ def test_a_block_computes_what_the_reference_does(inputs, outputs, contrast):
     maps = contrast * torch.randn(TOKENS, inputs, *GRID)
     answer = Refine(steps_of(block), TOKENS).double()(maps.flatten(0, 1)[None])
     wanted = block(maps).flatten(0, 1)[None]
+    torch.testing.assert_close(answer, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("contrast", [1, 0])
+def test_a_block_before_a_softmax_tells_the_largest_map_too(contrast):
+    steps, maps = steps_of(refinement(2, (3, 1))), contrast * torch.randn(3, TOKENS * 2, *GRID)
+    wanted = Topped.of(Refine(steps, TOKENS).double()(maps))
+    answer = Refine(steps, TOKENS, for_softmax=True).double()(maps)
     torch.testing.assert_close(answer, wanted, rtol=1e-9, atol=1e-9)
 
 

@@ -11,6 +11,7 @@ from export.ort_cpu.retrieval import (
     LastAxisRetrieval,
     LastAxisScores,
 )
+from export.refinement import Topped
 from mrcfa.model.frames import FullSizeMask
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -34,7 +35,8 @@ def inputs():
 @pytest.mark.parametrize("group", [TOKENS, 8, 4])
 def test_the_division_after_the_product_gives_the_same_logits(inputs, offset, group):
     base, maps, values = inputs
-    plain = Retrieval(KEPT)(maps[:, :KEPT].float(), values[:, :KEPT, :-1].float())
+    kept = Topped.of(maps[:, :KEPT].float().unflatten(2, GRID))
+    plain = Retrieval(KEPT)(kept, values[:, :KEPT, :-1].float())
     plain_logits = Scores(QUARTER)(base.float(), [plain]).double()
     last, found = LastAxisRetrieval(offset).double(), []
     for tokens in zip(maps.split(1), values.split(1), strict=True):

@@ -93,6 +93,24 @@ def test_attention_is_in_8_bits_with_its_answer_rounded_where_it_is_made(made):
         assert [each.op_type for each in readers[node.output[0]]] == ["QuantizeLinear"]
 
 
+def test_what_reads_a_map_in_fp32_is_given_fp32(made):
+    """TensorRT would write FP16 numbers for kernels that read the same ones."""
+    bundle, precision = made
+    model = graphs_of(bundle, precision)["decoder"]
+    kinds = {each.name: each.type.tensor_type.elem_type for each in model.graph.value_info}
+    makers = makers_of(model.graph)
+    for node in model.graph.node:
+        if node.op_type == "Cast" and kinds.get(node.output[0]) == TensorProto.FLOAT:
+            maker = makers.get(node.input[0])
+            assert maker is None or maker.op_type != "DequantizeLinear", node.name
+    wide = [
+        node
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear" and kinds[node.output[0]] == TensorProto.FLOAT
+    ]
+    assert {block_name(node.name) for node in wide} >= {"maa/16", "maa/8"}
+
+
 @pytest.mark.parametrize(
     ("precision", "keys", "narrow"), [("int8", 512, True), ("int8", 513, False), ("fp8", 513, True)]
 )
