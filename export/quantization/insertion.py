@@ -63,20 +63,10 @@ class _Insertion:
         """
         narrow = self._operand(name, _scope(self._wiring.makers[name]))
         for reader in self._wiring.readers[name]:
-            if reader.op_type == "Cast" and reader.attribute[0].i == onnx.TensorProto.FLOAT:
+            if _casts_to_fp32(reader):
                 self._dequantize(name, reader)
-                continue
-            for index, each in enumerate(reader.input):
-                if each == name:
-                    reader.input[index] = narrow
-
-    def _dequantize(self, name: str, cast: onnx.NodeProto) -> None:
-        """In place of a cast to FP32."""
-        scale = self._form.scale(np.float32(self._ranges[name])).astype(np.float32)
-        facts = [self._constant(f"{cast.output[0]}/scale", scale), f"{name}/zero"]
-        cast.op_type = "DequantizeLinear"
-        cast.input[:] = [f"{name}/quantized", *facts]
-        del cast.attribute[:]
+            else:
+                reader.input[:] = [narrow if each == name else each for each in reader.input]
 
     def finish(self) -> None:
         """Every new node behind the one that makes what it reads; rounded weights go."""
@@ -104,6 +94,14 @@ class _Insertion:
             ]
         return self._narrow[name]
 
+    def _dequantize(self, name: str, cast: onnx.NodeProto) -> None:
+        """In place of a cast to FP32."""
+        scale = self._form.scale(np.float32(self._ranges[name])).astype(np.float32)
+        facts = [self._constant(f"{cast.output[0]}/scale", scale), f"{name}/zero"]
+        cast.op_type = "DequantizeLinear"
+        cast.input[:] = [f"{name}/quantized", *facts]
+        del cast.attribute[:]
+
     def _weight(self, name: str, axis: int, scope: str) -> str:
         """Per output channel: the first axis of a conv's weights, the last of a product's."""
         if name not in self._narrow:
@@ -130,6 +128,12 @@ class _Insertion:
     def _zero(self, name: str, shape: tuple[int, ...]) -> str:
         self._graph.initializer.append(self._form.tensor(name, np.zeros(shape, np.float32)))
         return name
+
+
+def _casts_to_fp32(node: onnx.NodeProto) -> bool:
+    if node.op_type != "Cast":
+        return False
+    return bool(helper.get_node_attr_value(node, "to") == onnx.TensorProto.FLOAT)
 
 
 def _scope(node: onnx.NodeProto) -> str:
