@@ -7,7 +7,6 @@ after the other.
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -22,6 +21,7 @@ from export.refinement import (
     MapNorm,
     QueriesByScale,
     Refine,
+    TokenGroup,
     Topped,
     steps_of,
     upsampled,
@@ -83,20 +83,12 @@ class DecoderGraph(nn.Module):
             yield found
 
 
-class Group(nn.Module):
-    """(queries…, keys…, values) -> `Retrieved`: what some tokens say, by their refined affinities.
-
-    Queries (B, C, h·w) are those of every scale for each output of SAR's first conv, the coarsest
-    first; keys (R, s, C) of every scale.
-    """
+class Group(TokenGroup):
+    """(queries…, keys…, values) -> `Retrieved`, by the tokens' refined affinities."""
 
     def __init__(self, model: MRCFA, tokens: int) -> None:
-        super().__init__()
         config, refinement = model.config, model.refinement
-        self.config = config
-        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
-        self.kernels: dict[int, Tensor | None] = {}
-        """By stride, those of SAR's first conv, (C, 1, k, k); None without SAR."""
+        super().__init__(config)
         for stride in refinement.strides:
             name, width = str(stride), config.width(stride)
             self.kernels[stride] = None
@@ -105,16 +97,14 @@ class Group(nn.Module):
                 self.kernels[stride] = first.conv.weight
                 self.sar[name] = nn.Sequential(MapNorm(first), *Refine(rest, tokens))
             if name in refinement.maa:
-                self.maa[name] = Refine(
-                    steps_of(refinement.maa[name]), tokens, stride == config.output_stride
-                )
+                steps = steps_of(refinement.maa[name])
+                self.maa[name] = Refine(steps, tokens, stride == config.output_stride)
             self.affinity[name] = Affinity(config.grid(stride), 1 if name in self.sar else width)
         self.retrieval = Retrieval(config.kept)
 
     def forward(self, *inputs: Tensor) -> "Retrieved":
         *parts, values = inputs
-        scales = len(self.config.used_strides)
-        found: Retrieved = self.retrieval(self._refined(parts[:-scales], parts[-scales:]), values)
+        found: Retrieved = self.retrieval(self._refined(parts), values)
         return found
 
     def answers(self, *inputs: Tensor) -> list[Spec]:
@@ -123,15 +113,11 @@ class Group(nn.Module):
         channels = (1, 1, self.config.classes)
         return [Spec((len(values), each, positions), torch.float32) for each in channels]
 
-    def _refined(self, images: Sequence[Tensor], kept: Sequence[Tensor]) -> Topped:
+    def _refined(self, parts: Sequence[Tensor]) -> Topped:
         """SAR at every scale, MAA from the coarsest to the finest."""
-        keys = dict(zip(self.config.used_strides, kept, strict=True))
-        asked = iter(images)
         refined: Tensor | Topped | None = None
-        for stride, kernels in self.kernels.items():
-            name = str(stride)
-            queries = islice(asked, 1 if kernels is None else len(kernels))
-            maps = _side_by_side([self.affinity[name](keys[stride], each) for each in queries])
+        for name, each in self.maps_by_scale(parts):
+            maps = _side_by_side(each)
             if name in self.sar:
                 maps = self.sar[name](maps)
             if isinstance(refined, Tensor):

@@ -5,7 +5,8 @@ The weights are shared by all tokens, so each conv is one grouped conv over them
 GroupNorm(1) is a norm of each token by itself (docs/algebra.md, lemma 6).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -190,6 +191,31 @@ class Affinity(nn.Module):
             products = (by_stream @ queries).view(*keys.shape[:2], -1)
         maps = products.unflatten(2, self.grid)
         return maps if self.scale == 1 else maps * self.scale
+
+
+class TokenGroup(nn.Module):
+    """Base of what some tokens say: (queries…, keys…, values), both of every scale.
+
+    Queries (B, C, h·w) come for each output of SAR's first conv, the coarsest first; keys are
+    (R, s, C).
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
+        self.kernels: dict[int, Tensor | None] = {}
+        """By stride, those of SAR's first conv, (C, 1, k, k); None without SAR."""
+
+    def maps_by_scale(self, parts: Sequence[Tensor]) -> Iterator[tuple[str, list[Tensor]]]:
+        """Of queries and keys: the maps of each scale, (R, s, h, w), for each of its queries."""
+        strides = self.config.used_strides
+        asked = iter(parts[: -len(strides)])
+        keys = dict(zip(strides, parts[-len(strides) :], strict=True))
+        for stride, kernels in self.kernels.items():
+            queries = islice(asked, 1 if kernels is None else len(kernels))
+            affinity = self.affinity[str(stride)]
+            yield str(stride), [affinity(keys[stride], each) for each in queries]
 
 
 def upsampled(maps: Tensor) -> Tensor:

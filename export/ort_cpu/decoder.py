@@ -5,7 +5,6 @@ tokens that fill whole blocks of channels.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from export.ort_cpu.retrieval import (
     Retrieved,
     exponent_offset,
 )
-from export.refinement import Affinity, QueriesByScale, steps_of
+from export.refinement import Affinity, QueriesByScale, TokenGroup, steps_of
 from export.repeated import Repeated, Spec
 from mrcfa.manifest import Output
 from mrcfa.model.config import Config
@@ -78,16 +77,12 @@ class OrtCpuDecoder(nn.Module):
             yield found.sums
 
 
-class CpuGroup(nn.Module):
+class CpuGroup(TokenGroup):
     """`export.decoder.Group` of one reference: (queries…, keys…, values) -> `Retrieved`."""
 
     def __init__(self, model: MRCFA, tokens: int) -> None:
-        super().__init__()
         config, refinement = model.config, model.refinement
-        self.config = config
-        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
-        self.kernels: dict[int, Tensor | None] = {}
-        """By stride, those of SAR's first conv, (C, 1, k, k); None without SAR."""
+        super().__init__(config)
         for stride in refinement.strides:
             name, grid, width = str(stride), config.grid(stride), config.width(stride)
             self.kernels[stride] = None
@@ -103,8 +98,7 @@ class CpuGroup(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Sequence[Tensor]:
         *parts, values = inputs
-        scales = len(self.config.used_strides)
-        found = self.retrieval(self._weights(parts[:-scales], parts[-scales:]), values)
+        found = self.retrieval(self._refined(parts), values)
         return [each for each in found if each is not None]
 
     def answers(self, *inputs: Tensor) -> list[Spec]:
@@ -113,15 +107,11 @@ class CpuGroup(nn.Module):
         channels = [self.config.classes + 1, *([1] if self.retrieval.offset is None else [])]
         return [Spec((1, positions, each), values.dtype) for each in channels]
 
-    def _weights(self, images: Sequence[Tensor], kept: Sequence[Tensor]) -> Tensor:
+    def _refined(self, parts: Sequence[Tensor]) -> Tensor:
         """SAR and MAA of a reference's tokens: (1, s, h·w) on the finest grid."""
-        keys = dict(zip(self.config.used_strides, kept, strict=True))
-        asked = iter(images)
         refined: Maps | None = None
-        for stride, kernels in self.kernels.items():
-            name = str(stride)
-            queries = islice(asked, 1 if kernels is None else len(kernels))
-            maps = Maps([self.affinity[name](keys[stride], each) for each in queries])
+        for name, each in self.maps_by_scale(parts):
+            maps = Maps(each)
             if name in self.sar:
                 maps = self.sar[name](maps)
             refined = maps if refined is None else self.maa[name](refined, maps)
