@@ -233,7 +233,8 @@ class _Compiler:
             forms = [shifted] if 75 in self._target.sms else [model, shifted]
         attention = load("engines.attention")
         if 75 in self._target.sms and attention.has_narrow_attention(model):
-            forms += [attention.with_fp16_attention(form) for form in forms]
+            wide = [attention.with_fp16_attention(form) for form in forms]
+            forms = wide if attention.is_too_large_for_turing(model) else [*forms, *wide]
         return [bytes(form.SerializeToString()) for form in forms]
 
     def _configuration(self) -> Any:
