@@ -55,7 +55,7 @@ class Line:
 
     def __str__(self) -> str:
         words = f"{self.words}; {self.remedy}" if self.remedy else self.words
-        name = f"{self.subject:24} {self.check:16}"
+        name = f"{self.subject:30} {self.check:16}"
         return f"{_SIGNS[self.outcome]} {name} {self.outcome.value}: {words}"
 
     def to_json(self) -> dict[str, Any]:

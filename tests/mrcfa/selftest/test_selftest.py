@@ -70,13 +70,13 @@ def test_without_a_gpu_what_can_run_works_and_the_rest_says_why_not(bundle, comm
     assert (code, err) == (0, "")
     told = out.decode()
     for line in (
-        "✓ bundle                   files            works: 6 files",
-        "- machine                  GPU              not run: no GPU is visible here",
-        "- onnxruntime:cuda fp16    masks            not run: no GPU is visible here",
-        "- TensorRT                 engines          not run: the bundle has none; build them with",
-        "✓ onnxruntime:cpu fp32     reset            works: a stream forgets its video",
-        "✓ eager                    masks            works: 100.000% of pixels",
-        "✓ onnxruntime:cpu fp16     exit             works: the process ends well",
+        "✓ bundle                         files            works: 6 files",
+        "- machine                        GPU              not run: no GPU is visible here",
+        "- onnxruntime:cuda fp16          masks            not run: no GPU is visible here",
+        "- TensorRT                       engines          not run: the bundle has none; build",
+        "✓ onnxruntime:cpu fp32           reset            works: a stream forgets its video",
+        "✓ eager                          masks            works: 100.000% of pixels",
+        "✓ onnxruntime:cpu fp16           exit             works: the process ends well",
         "Passed: onnxruntime:cpu fp32, onnxruntime:cpu fp16, eager compute what the reference",
     ):
         assert line in told
@@ -103,7 +103,7 @@ def test_a_flipped_weight_byte_with_a_true_hash_fails_by_agreement(copy, command
     code, out, _ = command("selftest", copy)
     assert code == 1
     (line,) = (line for line in out.decode().splitlines() if line.startswith("✗"))
-    assert "onnxruntime:cpu fp32     masks            does not: " in line
+    assert "onnxruntime:cpu fp32           masks            does not: " in line
     assert "(limit 99.9%)" in line
     assert "export and build the bundle anew" in line
     assert "FAILED: onnxruntime:cpu fp32 (masks)." in out.decode()
