@@ -25,8 +25,10 @@ class Score:
     agreement: float
     """Share of pixels with the reference's class."""
     mean_iou: float
-    """Of the masks, the reference's being the truth."""
+    """Of the masks of the worst stream, the reference's being the truth: what is compared elsewhere
+    is short as well, and a class that it hardly shows counts as much as any other."""
     worst_iou: float
+    """Of a class in all of them, or in any."""
 
 
 class Judge:
@@ -42,14 +44,23 @@ class Judge:
     def score(self, path: Path, precision: str, advance: Advance) -> Score:
         """Of the bundle at `path`."""
         found = self._masks(path, precision, advance)
-        alike = ConfusionMatrix(self._classes)
-        for stream, wanted in zip(found, self._wanted, strict=True):
-            for mask, other in zip(stream, wanted, strict=True):
-                alike.add(mask, other)
-        agreement = alike.pixel_accuracy
+        streams = [self._alike(*each) for each in zip(found, self._wanted, strict=True)]
+        whole = ConfusionMatrix(self._classes)
+        whole.counts = np.sum([each.counts for each in streams], axis=0)
+        agreement = whole.pixel_accuracy
         loss = self._mean_iou - self._scored(found) if self._footage.labelled else 1 - agreement
-        large = alike.iou[alike.shares >= WORST_SHARE]
-        return Score(100 * loss, agreement, alike.mean_iou, float(large.min()))
+        return Score(
+            100 * loss,
+            agreement,
+            min(each.mean_iou for each in streams),
+            min(float(each.iou[each.shares >= WORST_SHARE].min()) for each in (whole, *streams)),
+        )
+
+    def _alike(self, masks: list[Mask], wanted: list[Mask]) -> ConfusionMatrix:
+        confusion = ConfusionMatrix(self._classes)
+        for mask, other in zip(masks, wanted, strict=True):
+            confusion.add(mask, other)
+        return confusion
 
     def _masks(self, path: Path, precision: str | None, advance: Advance) -> list[list[Mask]]:
         found: list[list[Mask]] = []
