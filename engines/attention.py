@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import onnx
 
+from engines.rewriting import shapes_of
+
 KEYS_ON_TURING, SMALL_HEAD = 384, 32
 """How many keys TensorRT-RTX fuses there in INT8, and the heads for which that does not matter."""
 _ROUNDING = ("QuantizeLinear", "DequantizeLinear")
@@ -19,10 +21,7 @@ def has_narrow_attention(model: onnx.ModelProto) -> bool:
 
 def is_too_large_for_turing(model: onnx.ModelProto) -> bool:
     """Whether an INT8 attention does not build there, with an internal error on stderr."""
-    shapes = {
-        each.name: [dim.dim_value for dim in each.type.tensor_type.shape.dim]
-        for each in model.graph.value_info
-    }
+    shapes = shapes_of(model)
     return any(
         shapes[score.output[0]][-1] > KEYS_ON_TURING and shapes[score.input[0]][-1] > SMALL_HEAD
         for score, _ in _attentions(_Wiring(model))

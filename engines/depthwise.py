@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import get_attribute_value
 
-from engines.rewriting import Part, Rewriting, put_into
+from engines.rewriting import Part, Rewriting, put_into, shapes_of
 from engines.shifts import is_plain_and_grouped
 
 Array = np.ndarray[Any, Any]
@@ -24,10 +24,7 @@ TO_FIRST, TO_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 def with_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy that computes the same, with sums in FP32; other convs stay as they are."""
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    shapes = {
-        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        for value in model.graph.value_info
-    }
+    shapes = shapes_of(model)
     makers = {output: node for node in model.graph.node for output in node.output}
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in model.graph.node:

@@ -11,6 +11,15 @@ from onnx import helper, numpy_helper
 Part = onnx.NodeProto | onnx.TensorProto
 
 
+def shapes_of(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Of every tensor that the graph tells of."""
+    graph = model.graph
+    return {
+        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        for value in (*graph.value_info, *graph.input, *graph.output)
+    }
+
+
 @dataclass(frozen=True)
 class Rewriting:
     scope: str

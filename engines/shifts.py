@@ -16,7 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.helper import get_attribute_value
 
-from engines.rewriting import Part, Rewriting, put_into
+from engines.rewriting import Part, Rewriting, put_into, shapes_of
 
 Array = np.ndarray[Any, Any]
 
@@ -26,10 +26,7 @@ def without_grouped_convs(model: onnx.ModelProto) -> onnx.ModelProto:
     rewritten = onnx.ModelProto()
     rewritten.CopyFrom(model)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    shapes = {
-        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)
-    }
+    shapes = shapes_of(model)
     graph = rewritten.graph
     del graph.node[:]
     for node in model.graph.node:

@@ -50,7 +50,7 @@ class LastAxisEmbedding(PatchEmbedding):
         nn.Module.__init__(self)
         self.proj, self.norm = embed.proj, embed.norm
 
-    def forward(self, image: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, image: Tensor) -> Tensor:  # type: ignore[override]  # no grid beside it
         answer: Tensor = self.norm(channels_last(self.proj(image.to(self.proj.weight.dtype))))
         return answer
 

@@ -4,7 +4,7 @@ import sys
 
 import gi
 
-gi.require_version("Gst", "1.0")
+gi.require_version("Gst", "1.0")  # it has to come before the import that it is about
 from gi.repository import Gst  # noqa: E402
 
 Gst.init(None)
