@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 DEMO := bundles/demo
 WORLD := bundles/sample
 
-.PHONY: demo test gpu-test lint venv clean
+.PHONY: demo test test-rest test-all gpu-test lint venv clean
 
 # The trained model in the box on videos that it never saw: engines, masks, metrics, speed.
 demo: $(DEMO)/manifest.json $(WORLD)
@@ -24,9 +24,17 @@ $(DEMO)/manifest.json: | $(STAMP)
 $(WORLD): | $(STAMP)
 	$(BIN)/mrcfa sample $@ --videos 1 --test 6
 
-# Each worker begins with a half of its own, so that they seldom wait for the same bundle.
+# Every promise once, on every layer. Each worker begins with a half of its own, so that they seldom
+# wait for the same bundle.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 test: venv build/headers build/triton
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST) -m "not thorough"
+
+# Repetitions over backbones, sizes, precisions and seeds; the C++ tests again, with sanitizers.
+test-rest: venv build/headers build/triton
+	MRCFA_SANITIZE=address,undefined $(PYTEST) -m "thorough or cpp"
+
+test-all: test test-rest
 
 # For a machine with a GPU: what it lacks is "not run" in gpu-test.json.
 gpu-test: venv build/headers $(DEMO)/manifest.json

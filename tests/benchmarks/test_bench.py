@@ -4,6 +4,8 @@ import json
 import sys
 from dataclasses import replace
 
+import pytest
+
 import benchmarks.bench
 import benchmarks.contenders
 import benchmarks.environment
@@ -91,6 +93,7 @@ def test_json_lines_hold_the_run_every_frame_and_every_row(benched):
     assert {line["frame"] for line in lines if line["kind"] == "frame"} == {9, 10, 11, 12}
 
 
+@pytest.mark.thorough
 def test_a_bundle_of_logits_is_compared_by_logits_too(bundle, quick):
     result = bench(bundle("b0", output="logits"), replace(quick, drift=100))
     for row in result.rows:

@@ -142,6 +142,7 @@ def test_a_damaged_graph_fails_and_the_others_still_have_rows(bundle, tmp_path, 
     assert not result.passed
 
 
+@pytest.mark.thorough
 def test_a_row_that_stops_on_its_long_way_keeps_what_was_measured(bundle, monkeypatch, far):
     class Late(Vanishing):
         since = 20

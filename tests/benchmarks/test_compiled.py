@@ -22,6 +22,7 @@ def engine(*sms, **changes):
     return replace(made, costs={"encoder": PlanCost(2, 300, 400, 500)}, **changes)
 
 
+@pytest.mark.thorough
 def test_the_peer_is_compiled_for_the_gpus_of_an_engine_and_reported_beside_it(bundle, peer_cache):
     opened = with_engines(Bundle.open(bundle("b0")), engine(86))
     costs = peer_costs(opened)

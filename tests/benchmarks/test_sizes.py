@@ -33,6 +33,7 @@ def test_growth_is_the_slope_between_logarithms():
     assert exponents(rows[:1])["p50 ms"] is None
 
 
+@pytest.mark.thorough
 def test_every_size_has_a_row_and_the_growth_is_told(made, command, tmp_path):
     told = ["--frames", 3, "--warmup", 9, "--json", "rows.json"]
     code, out, err = command("bench", "--sizes", ",".join(SIZES), *told)

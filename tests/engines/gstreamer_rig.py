@@ -1,6 +1,6 @@
 """How the tests run GStreamer's programs and their own with the element `mrcfa`.
 
-The element is built with sanitizers, so that other programs get their runtime preloaded; leaks are
+Where the element is built with sanitizers, other programs get their runtime preloaded; leaks are
 looked for in the tests' own programs, because others never free all they have.
 """
 
@@ -20,7 +20,9 @@ PLUGINS = [
     *("app", "coreelements", "coretracers", "isomp4", "playback", "png", "typefindfunctions"),
     *("videoconvertscale", "videotestsrc"),
 ]
-RUNTIME = ("libtsan.so" if SANITIZE == "thread" else "libasan.so", "libstdc++.so")
+RUNTIME = {"OFF": (), "thread": ("libtsan.so", "libstdc++.so")}.get(
+    SANITIZE, ("libasan.so", "libstdc++.so")
+)
 
 
 def missing() -> str:

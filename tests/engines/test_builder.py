@@ -66,6 +66,7 @@ def test_a_real_bundle_is_built_for_turing_and_for_ampere_with_ada(b0):
     assert f"encoder {len(listing['encoder'])} layers" in summary(opened)
 
 
+@pytest.mark.thorough
 def test_four_streams_at_once_write_no_more_for_a_frame_than_one(bundle, tmp_path):
     path = Path(shutil.copytree(bundle("b0", streams=4), tmp_path / "four"))
     for sms in (["--sm", "75"], ["--sm", "86", "--sm", "89"]):
@@ -81,6 +82,7 @@ def test_four_streams_at_once_write_no_more_for_a_frame_than_one(bundle, tmp_pat
         ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["segformer", "feature-pyramid"])
 def test_a_baseline_is_built_for_turing_and_for_ampere(method, baseline, tmp_path):
     path = Path(shutil.copytree(baseline(method), tmp_path / method))
@@ -134,6 +136,7 @@ def test_what_kernels_move_is_added_up():
     assert plan_cost([], said) is None
 
 
+@pytest.mark.thorough
 def test_fp32_graphs_for_gpus_build_where_the_gpu_can(bundle, tmp_path):
     b0 = Path(shutil.copytree(bundle("b0", variants=("fp32-gpu",)), tmp_path / "b0"))
     built = build(b0, 86, precision="fp32").engine

@@ -146,6 +146,7 @@ def test_what_an_error_leaves_behind_is_freed_in_its_context(part, fake_gpu, cop
     assert "cannot load" in done.stderr.decode()
 
 
+@pytest.mark.thorough
 def test_tensorrt_rtx_is_asked_whether_it_can_be_captured(fake_rtx, copy):
     path = with_engines(copy, flavour="rtx")
     shown = fake_rtx(path, "--info", FAKE_GPU_NO_GRAPHS="capturable").stdout.decode()

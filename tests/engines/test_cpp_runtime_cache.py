@@ -16,6 +16,7 @@ from fake_gpu import Driver, fake_tensorrt
 from mrcfa import Stream
 from mrcfa.machine import Gpu
 
+pytestmark = pytest.mark.thorough
 VERSION = "10.3.0.26"
 
 

@@ -82,11 +82,11 @@ def test_a_decoded_video_has_the_masks_of_mrcfa_run_also_after_a_seek(
     assert np.array_equal(pictures(tmp_path / "masks", 96, 160), np.concatenate(expected))
 
 
-def test_frames_of_an_odd_width_keep_their_rows(gst, bundle, tmp_path):
-    path = bundle("b0", frame=(91, 157), variants=("fp32",))
+def test_frames_of_an_odd_width_keep_their_rows(gst, tailored, tmp_path):
     source = "videotestsrc num-buffers=4 ! video/x-raw,format=RGB"
-    frames, masks = tapped(gst, source, f"mrcfa bundle={path} output=mask", tmp_path, 91, 157)
-    assert np.array_equal(masks, masks_of(path, frames))
+    element = f"mrcfa bundle={tailored} output=mask"
+    frames, masks = tapped(gst, source, element, tmp_path, 107, 189)
+    assert np.array_equal(masks, masks_of(tailored, frames))
 
 
 @pytest.mark.parametrize(("alpha", "named"), [(0.5, 0), (0.3, 2)])
@@ -197,7 +197,9 @@ def test_a_mask_follows_its_frame_to_another_format_and_not_to_another_size(
         assert len(pictures(tmp_path / "masks", 96, 160)) == masks
 
 
-@pytest.mark.parametrize("words", [("states", 5), ("frames",)])
+@pytest.mark.parametrize(
+    "words", [pytest.param(("states", 5), marks=pytest.mark.thorough), ("frames",)]
+)
 def test_in_a_harness(words, gst, bundle, tmp_path):
     """Resets, states, sizes and refusals; late, padded and shared frames, metas, latency."""
     name, *more = words

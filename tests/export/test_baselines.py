@@ -128,6 +128,7 @@ def test_checkpoints_of_all_methods_are_exported_run_and_compared(tmp_path, comm
     assert len(list((tmp_path / "masks").iterdir())) == 5
 
 
+@pytest.mark.thorough
 def test_a_bundle_without_memory_is_measured_like_any_other(baseline, command):
     words = "--frames 3 --warmup 0 --drift 0 --threads 1 --peer none"
     backends = ("--backends", "eager-clip,onnxruntime:cpu")

@@ -83,6 +83,7 @@ def test_a_checkpoint_with_another_number_of_classes_is_told_with_both(seven, co
         assert not (seven / "x").exists()
 
 
+@pytest.mark.thorough
 def test_random_weights_take_the_names_and_other_names_are_not_scored(seven, command):
     other = json.loads((seven / "seven.json").read_text())
     other["names"][1] = "car"

@@ -64,6 +64,7 @@ def test_on_cpus_each_stream_has_the_lone_streams_own_graph(four, bundle):
         assert {node.op_type for node in whole.node} == {"Scan", "Squeeze", "Unsqueeze"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", [Method.MRCFA, Method.FEATURE_PYRAMID])
 def test_every_methods_batch_is_proven_stream_by_stream(method, bundle):
     path = bundle(

@@ -1,6 +1,7 @@
 """The golden weights and clips as torch sees them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,21 @@ def authors_layout(backbone: str) -> dict[str, tuple[int, ...]]:
     return {key: tuple(shape) for key, shape in layouts[backbone].items()}
 
 
-def authors_state(backbone: str, seed: int = 0) -> dict[str, torch.Tensor]:
-    """A state dict in the authors' layout, filled by formula."""
+def authors_state(
+    backbone: str, seed: int = 0, depths: tuple[int, ...] | None = None
+) -> dict[str, torch.Tensor]:
+    """A state dict in the authors' layout, filled by formula; with `depths` of the first blocks."""
     return {
         key: torch.from_numpy(np.asarray(fill(key, shape, seed)))
         for key, shape in authors_layout(backbone).items()
+        if depths is None or _is_within(key, depths)
     }
+
+
+def _is_within(key: str, depths: tuple[int, ...]) -> bool:
+    """True unless the key belongs to a block past its stage's depth: `backbone.block2.1.norm1`."""
+    block = re.match(r"backbone\.block(\d)\.(\d+)\.", key)
+    return block is None or int(block[2]) < depths[int(block[1]) - 1]
 
 
 def normalised(frames: np.ndarray) -> torch.Tensor:

@@ -91,6 +91,7 @@ def test_reset_equals_a_new_stream_to_the_bit(bundle, clip):
     np.testing.assert_array_equal(masks(stream, frames), masks(Stream(bundle("b0")), frames))
 
 
+@pytest.mark.thorough
 def test_a_thousand_frames_do_not_grow_the_process(bundle, clip):
     frames = clip(10, 96, 160)
     stream = Stream(bundle("b0"), threads=1)

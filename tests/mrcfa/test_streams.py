@@ -17,7 +17,9 @@ def four(bundle):
     return bundle("b0", streams=4)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize(
+    "count", [2, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 4))]
+)
 def test_60_rounds_of_cameras_that_come_and_go_are_lone_streams_bit_for_bit(
     count, bundle, pair, four, clip
 ):

@@ -95,6 +95,7 @@ def test_a_mask_of_another_size_is_made_in_strips(frame, monkeypatch):
     assert (found == wanted).mean() > 0.999
 
 
+@pytest.mark.thorough
 def test_only_masks_of_the_networks_size_are_made_from_corners(bundle, tailored):
     def has_corners(path, variant="fp32"):
         file = Bundle.open(path).manifest.variants[variant].decoder.file

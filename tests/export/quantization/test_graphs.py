@@ -12,7 +12,7 @@ from mrcfa.bundle import Bundle
 from mrcfa.manifest import STATE
 
 
-@pytest.fixture(params=["int8", "fp8"])
+@pytest.fixture(params=["int8", pytest.param("fp8", marks=pytest.mark.thorough)])
 def made(request, eight_bits):
     return Bundle.open(eight_bits(request.param)), request.param
 

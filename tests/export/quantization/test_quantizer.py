@@ -51,31 +51,36 @@ def test_the_manifest_tells_which_blocks_have_8_bits_and_what_that_costs(eight_b
     )
 
 
-def test_8_bit_products_are_in_the_layers_that_the_compiler_lists(eight_bits, tmp_path):
+@pytest.mark.parametrize(
+    ("precision", "sm", "name"),
+    [("int8", 86, "Int8"), pytest.param("fp8", 89, "FP8", marks=pytest.mark.thorough)],
+)
+def test_8_bit_products_are_in_the_layers_that_the_compiler_lists(
+    precision, sm, name, eight_bits, tmp_path
+):
     pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
-    for precision, sm, name in (("int8", 86, "Int8"), ("fp8", 89, "FP8")):
-        folder = tmp_path / precision
-        shutil.copytree(eight_bits(precision), folder)
-        target = choose_target(FlavourChoice.RTX, [sm])
-        built = build_engines(folder, target, BuildOptions(precision=precision))
-        layers = built.plans["encoder"].layers
-        kinds = [
-            layer["inputs"][0]["dtype"]
-            for layer in layers
-            if layer["type"] in ("gemm", "correlation", "runtime_fusion") and layer["inputs"]
-        ]
-        assert kinds.count(name) > 0.8 * len(kinds) > 20
-        fused = [layer for layer in layers if "_mha" in layer["name"]]
-        assert all(tensor["dtype"] == name for layer in fused for tensor in layer["inputs"])
-        assert len(fused) == (8 if precision == "int8" else 0)  # FP8 not with these 15 keys
-        count = kinds.count(name) + len(fused)
-        assert narrow_products(layers) == count
-        assert f"; {count} products in 8 bits" in summary(built.bundle)
-        assert any(
-            tensor["dtype"] == name
-            for layer in built.plans["decoder"].layers
-            for tensor in layer["outputs"]
-        )
+    folder = tmp_path / precision
+    shutil.copytree(eight_bits(precision), folder)
+    target = choose_target(FlavourChoice.RTX, [sm])
+    built = build_engines(folder, target, BuildOptions(precision=precision))
+    layers = built.plans["encoder"].layers
+    kinds = [
+        layer["inputs"][0]["dtype"]
+        for layer in layers
+        if layer["type"] in ("gemm", "correlation", "runtime_fusion") and layer["inputs"]
+    ]
+    assert kinds.count(name) > 0.8 * len(kinds) > 20
+    fused = [layer for layer in layers if "_mha" in layer["name"]]
+    assert all(tensor["dtype"] == name for layer in fused for tensor in layer["inputs"])
+    assert len(fused) == (8 if precision == "int8" else 0)  # FP8 not with these 15 keys
+    count = kinds.count(name) + len(fused)
+    assert narrow_products(layers) == count
+    assert f"; {count} products in 8 bits" in summary(built.bundle)
+    assert any(
+        tensor["dtype"] == name
+        for layer in built.plans["decoder"].layers
+        for tensor in layer["outputs"]
+    )
 
 
 def test_a_variant_that_is_there_is_replaced_only_by_force_and_its_engines_go(
@@ -102,6 +107,7 @@ def test_a_variant_that_is_there_is_replaced_only_by_force_and_its_engines_go(
     assert new.manifest.engines == ()
 
 
+@pytest.mark.thorough
 def test_after_an_interruption_it_goes_on_and_the_bundle_is_as_it_was(plain, options, monkeypatch):
     before = contents(plain)
     measured, few = [], 3
@@ -142,6 +148,7 @@ def test_after_an_interruption_it_goes_on_and_the_bundle_is_as_it_was(plain, opt
     assert np.isfinite(found.loss)
 
 
+@pytest.mark.thorough
 def test_a_loss_that_nothing_meets_leaves_the_bundle_as_it_was(plain, options, monkeypatch):
     real = quantizer.blocks_of
     monkeypatch.setattr(quantizer, "blocks_of", lambda *given: real(*given)[1:2])

@@ -83,6 +83,7 @@ def test_an_engine_on_its_gpu_passes_every_check(driver, built):
     assert driver.launches > 0
 
 
+@pytest.mark.thorough
 def test_a_second_gpu_is_held_to_the_masks_of_the_first(double, built, monkeypatch):
     double.devices, asked, real = 2, [], double.cuDeviceGet
     monkeypatch.setattr(
@@ -115,6 +116,7 @@ def test_an_engine_of_other_tensors_fails_and_names_them(double, built, bundle):
     assert "base is float32 [1, 124, 12, 20] instead of float16 [1, 124, 12, 20]" in line.words
 
 
+@pytest.mark.thorough
 def test_a_reset_that_forgets_nothing_is_found(driver, built, monkeypatch):
     monkeypatch.setattr(Stream, "reset", lambda self: None)
     lines = {line.check: line for line in checked(*engine_way(built()))}
@@ -122,6 +124,7 @@ def test_a_reset_that_forgets_nothing_is_found(driver, built, monkeypatch):
     assert "of pixels are as before" in lines["reset"].words
 
 
+@pytest.mark.thorough
 def test_a_process_with_an_engine_ends_well_and_starts_are_timed(
     double, built, subprocesses, monkeypatch
 ):

@@ -14,7 +14,9 @@ def four(built, bundle):
     return built(source=bundle("b0", streams=4), precision="fp32")
 
 
-@pytest.mark.parametrize("on_gpu", [False, True], ids=["host", "device"])
+@pytest.mark.parametrize(
+    "on_gpu", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["host", "device"]
+)
 def test_30_rounds_of_cameras_that_come_and_go_are_lone_streams_bit_for_bit(
     on_gpu, driver, four, bundle, clip
 ):

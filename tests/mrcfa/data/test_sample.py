@@ -31,6 +31,7 @@ def test_images_and_masks_have_the_size_asked_for(size):
     assert mask.max() < len(WORLD.names)
 
 
+@pytest.mark.thorough
 def test_a_hundred_scenes_show_every_class_and_every_weather():
     frames = [next(scene(1, SIZE, seed)) for seed in range(100)]
     shown = np.bincount(np.concatenate([mask.ravel() for _, mask in frames]), minlength=12)

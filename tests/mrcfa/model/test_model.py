@@ -58,7 +58,7 @@ def test_parameter_counts_are_those_of_the_papers_vspw_and_cityscapes_tables(
     assert round(sum(p.numel() for p in model.parameters()) / 1e6, 1) == millions
 
 
-@pytest.mark.parametrize("backbone", ["b0", "b1"])
+@pytest.mark.parametrize("backbone", ["b0", pytest.param("b1", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("dataset", ["vspw", "cityscapes"])
 @pytest.mark.parametrize(
     "changes",

@@ -29,7 +29,14 @@ def same(first: MRCFA, second: MRCFA) -> bool:
     )
 
 
-@pytest.mark.parametrize("backbone", ["b0", "b1", "b2", "b3", "b4", "b5"])
+@pytest.mark.parametrize(
+    "backbone",
+    [
+        "b0",
+        "b1",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("b2", "b3", "b4", "b5")),
+    ],
+)
 def test_every_authors_layout_fits_its_model(backbone, tmp_path):
     model = MRCFA(preset("vspw", backbone))
     state = {key: torch.ones(shape) for key, shape in authors_layout(backbone).items()}

@@ -50,6 +50,7 @@ def test_eight_sequences_from_four_processes_are_local_streams_bit_for_bit(
         assert [found[seed, frame] for frame in range(40)] == wanted
 
 
+@pytest.mark.thorough
 def test_a_killed_server_that_comes_back_costs_every_stream_its_memory_and_each_says_where(
     serve, clients, bundle, clip
 ):
@@ -122,6 +123,7 @@ def test_a_server_takes_the_graph_form_and_its_ensembles_are_lone_streams_bit_fo
             assert list(threads.map(partial(served, name), videos)) == wanted
 
 
+@pytest.mark.thorough
 def test_run_and_bench_take_a_server_and_tell_its_time_from_the_networks(
     serve, bundle, clip, command, tmp_path
 ):

@@ -99,7 +99,14 @@ def four_fields(root):
     (root / "labels.json").write_text('{"names": ["a", "b", "c", "d"]}')
 
 
-@pytest.mark.parametrize("method", Method)
+@pytest.mark.parametrize(
+    "method",
+    [
+        Method.MRCFA,
+        pytest.param(Method.SEGFORMER, marks=pytest.mark.thorough),
+        pytest.param(Method.FEATURE_PYRAMID, marks=pytest.mark.thorough),
+    ],
+)
 def test_one_clip_is_learnt_by_heart(method, tmp_path):
     four_fields(tmp_path / "one")
     recipe = Recipe(
@@ -121,7 +128,7 @@ def test_one_clip_is_learnt_by_heart(method, tmp_path):
     )
     train(
         tmp_path / "one",
-        config(classes=4, method=method),
+        config(classes=4, method=method, depths=(1, 1, 1, 1)),
         recipe,
         options(tmp_path / "run", validate_every=80, save_every=80),
     )

@@ -77,6 +77,7 @@ def test_a_batch_that_cannot_be_shared_is_told_before_the_processes_meet(monkeyp
         pass
 
 
+@pytest.mark.thorough
 def test_two_processes_with_bf16_products_see_one_loss(data, tmp_path):
     """Norms over processes keep FP32 sums under autocast; the products' rounding alone is left."""
     runs = [trained(data, tmp_path / str(n), n, 2, "--precision", "bf16") for n in (1, 2)]

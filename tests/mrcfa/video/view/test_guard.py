@@ -144,6 +144,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.thorough
 def test_ten_thousand_malformed_requests_get_codes_and_hold_up_nothing(capfd):
     chance, stop = random.Random(0), threading.Event()
     with viewing() as view:
