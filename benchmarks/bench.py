@@ -29,7 +29,7 @@ from benchmarks.speed import Speed, Stopwatch, two_in_flight
 from mrcfa.backends import Arrays, Unfit
 from mrcfa.bundle import Bundle
 from mrcfa.checks import Check
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, MrcfaError
 from mrcfa.extras import MissingExtra
 from mrcfa.machine import usable_cores
 from mrcfa.manifest import Device
@@ -223,7 +223,7 @@ def checked(options: BenchOptions, bundle: Bundle) -> BenchOptions:
     """The options with all that is left open; what cannot be measured is refused before work."""
     depth = bundle.config.depth
     if options.warmup < depth:
-        raise MrcfaError(
+        raise InvalidValue(
             f"--warmup is {options.warmup}, but the farthest reference lies {depth} frames back: "
             f"before frame {depth} a stream does less than its usual work; use {depth} or more"
         )

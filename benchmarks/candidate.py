@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mrcfa.backends.records import ColdStart
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Unsupported
 from mrcfa.files import sha256
 from mrcfa.model.config import Config
 from mrcfa.serving.address import is_address
@@ -73,6 +73,6 @@ class Candidate:
         if is_run(self.path):
             what = f"the run {self.path}"
         if self.backend not in ("auto", "eager"):
-            raise MrcfaError(f"{what} needs --backend eager, not {self.backend}")
+            raise Unsupported(f"{what} needs --backend eager, not {self.backend}")
         if self.precision not in (None, "fp32"):
-            raise MrcfaError(f"{what} is computed in fp32, not {self.precision}; export it first")
+            raise Unsupported(f"{what} is computed in fp32, not {self.precision}; export it first")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mrcfa.bundle import Bundle
 from mrcfa.data.sample import FIRST_SEED
 from mrcfa.data.world.scene import scene
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 from mrcfa.extras import load
 from mrcfa.video.sources import open_source
 
@@ -33,7 +33,7 @@ def benchmark_clip(bundle: Bundle, video: Path | None, frames: int) -> Images:
     images = [_fitted(frame.image, size) for frame in islice(source, max(frames, LOOP))]
     if len(images) < LOOP:
         reason = f" ({source.complaint})" if source.complaint else ""
-        raise MrcfaError(
+        raise InvalidValue(
             f"{video} has {len(images)} frames{reason}; a benchmark needs {LOOP}, "
             "or none at all: without --video it makes its own"
         )

@@ -14,7 +14,7 @@ from mrcfa.arguments import AsJson, parse_names, parse_size
 from mrcfa.backends import records
 from mrcfa.backends.records import ColdStart
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, Mismatch, named
 from mrcfa.extras import MissingExtra, extras_named
 from mrcfa.progress import counting, filling
 
@@ -99,7 +99,7 @@ def bench(
     )
     if sizes is not None:
         if bundle is not None or size is not None:
-            raise MrcfaError("--sizes makes its own bundles; leave BUNDLE and --size out")
+            raise Mismatch("--sizes makes its own bundles; leave BUNDLE and --size out")
         _bench_sizes(context.obj, parse_names(sizes), replace(options, backends=BY_SIZE), json_file)
         return
     texts = _texts(json_file, report)
@@ -130,7 +130,7 @@ def _bench_sizes(
     from mrcfa.model.config import check_size
 
     if len(sizes) < 2:
-        raise MrcfaError("--sizes needs two or more to compare, such as 480x864,1088x1920")
+        raise InvalidValue("--sizes needs two or more to compare, such as 480x864,1088x1920")
     for size in sizes:
         check_size(parse_size(size))
     if json_file is not None:
@@ -165,7 +165,7 @@ def _texts(json_file: Path | None, report: Path) -> "dict[Path, Callable[[Result
     from benchmarks.result import Result
 
     if json_file == report:
-        raise MrcfaError(f"--json and --report both name {report}; give them different names")
+        raise Mismatch(f"--json and --report both name {report}; give them different names")
     texts: dict[Path, Callable[[Result], str]] = {}
     if json_file is not None:
         texts[json_file] = Result.to_json_lines
@@ -184,7 +184,7 @@ def _benched(
     """The bundle to measure; without a name the paper's, made here if it is missing."""
     if bundle is not None:
         if size is not None:
-            raise MrcfaError(f"--size is for bundles that bench makes; {bundle} has a size already")
+            raise Mismatch(f"--size is for bundles that bench makes; {bundle} has a size already")
         return bundle
     path = Path("bundles") / ("vspw-b1" if size is None else f"vspw-b1-{size}")
     if not path.exists():

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.peer import peer_file
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import RuntimeFailed, Unsupported
 from mrcfa.extras import MissingExtra, load
 from mrcfa.flavours import Flavour, complaint, heard, logger
 from mrcfa.layers import layers, plan_cost
@@ -47,9 +47,9 @@ def _cost(trt: Any, path: Path, sms: tuple[int, ...]) -> PlanCost | None:
         network = builder.create_network(1 << int(_strongly_typed(trt)))
         parser = trt.OnnxParser(network, logger(trt))
         if not parser.parse(path.read_bytes()):
-            raise MrcfaError(f"TensorRT-RTX cannot read the peer: {parser.get_error(0).desc()}")
+            raise Unsupported(f"TensorRT-RTX cannot read the peer: {parser.get_error(0).desc()}")
         if builder.build_serialized_network(network, config) is None:
-            raise MrcfaError(f"TensorRT-RTX cannot build the peer: {complaint(said)}")
+            raise RuntimeFailed(f"TensorRT-RTX cannot build the peer: {complaint(said)}")
     return plan_cost(layers(said), said)
 
 

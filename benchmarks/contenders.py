@@ -9,7 +9,7 @@ from functools import partial
 from mrcfa.backends import BACKENDS, Backend, Options, Unfit, open_backend
 from mrcfa.backends.records import full_name, parts_of
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, named
 from mrcfa.extras import extras_named
 from mrcfa.machine import gpus
 from mrcfa.manifest import Device, Engine, Limits
@@ -68,7 +68,7 @@ class Contender:
 def check_names(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in CHOICES and not is_address(name)]
     if unknown or not names:
-        raise MrcfaError(
+        raise InvalidValue(
             f"unknown backend {named(map(repr, unknown)) or 'none'}; choose from {named(CHOICES)}, "
             f"or a server such as {EXAMPLE}"
         )

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-from mrcfa.errors import MrcfaError  # noqa: E402
+from mrcfa.errors import RuntimeFailed  # noqa: E402
 
 FRAMES = 3
 """Enough for buffers to reach their size."""
@@ -47,16 +47,16 @@ def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
             command, capture_output=True, text=True, timeout=TIMEOUT_S, env=os.environ | ALONE
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise MrcfaError(str(error)) from None
+        raise RuntimeFailed(str(error)) from None
     if done.returncode:
         said = done.stderr.strip() or f"its process ended with {done.returncode}"
-        raise MrcfaError(said.splitlines()[-1])
+        raise RuntimeFailed(said.splitlines()[-1])
     try:
         return Footprint(
             **json.loads(done.stdout.splitlines()[-1])
         )  # libraries may print before it
     except (ValueError, IndexError, TypeError):
-        raise MrcfaError("its process printed something else than figures") from None
+        raise RuntimeFailed("its process printed something else than figures") from None
 
 
 def measure(bundle: Path, contender: str, threads: int) -> Footprint:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mrcfa.backends.cuda import Cuda, CudaStream, DeviceArray
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError, member
+from mrcfa.errors import RuntimeFailed, member
 from mrcfa.flavours import Flavour, complaint, heard, load_plugin, logger
 from mrcfa.manifest import Engine, Graph
 
@@ -38,7 +38,7 @@ def slowest_layers(bundle: Bundle, engine: Engine) -> list[LayerTime]:
         with heard(trt) as said, cuda.current():
             times = _times(trt, cuda, content, graphs[part], engine.version_compatible)
         if times is None:
-            raise MrcfaError(f"layers of the {part} were not timed: {complaint(said)}")
+            raise RuntimeFailed(f"layers of the {part} were not timed: {complaint(said)}")
         found += [LayerTime(part, layer, total / RUNS) for layer, total in times.items()]
     return sorted(found, key=lambda each: -each.milliseconds)[:SLOWEST]
 

@@ -17,7 +17,7 @@ from benchmarks.precisions import Precision, precisions
 from benchmarks.speed import Ratio, Speed, ratio
 from mrcfa.bundle import EIGHT_BITS, MANIFEST, Bundle
 from mrcfa.checks import Check
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, named
 from mrcfa.files import sha256
 from mrcfa.manifest import Device, PlanCost
 from mrcfa.parity import SAME_CLASS
@@ -49,11 +49,11 @@ class BenchOptions:
     def __post_init__(self) -> None:
         check_names(self.backends)
         if self.frames < PICTURED:
-            raise MrcfaError(f"--frames is {self.frames}; measure at least {PICTURED}")
+            raise InvalidValue(f"--frames is {self.frames}; measure at least {PICTURED}")
         if self.threads < 0:
-            raise MrcfaError(f"--threads is {self.threads}; use 1 or more, or 0 for all cores")
+            raise InvalidValue(f"--threads is {self.threads}; use 1 or more, or 0 for all cores")
         if self.drift and self.drift < MARKS[1]:
-            raise MrcfaError(
+            raise InvalidValue(
                 f"--drift is {self.drift}, but errors are compared at frames "
                 f"{named(map(str, MARKS))}: use {MARKS[1]}, {MARKS[2]}, or 0 for not at all"
             )

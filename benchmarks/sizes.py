@@ -15,7 +15,7 @@ from benchmarks.speed import Speed, Stopwatch
 from benchmarks.table import NOTHING, markdown_table
 from mrcfa.backends import Backend, Unfit
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Unsupported
 from mrcfa.extras import MissingExtra
 from mrcfa.manifest import Device
 
@@ -120,6 +120,6 @@ def _first_that_runs(bundle: Bundle, options: BenchOptions) -> tuple[Contender, 
                 return row, row.open()
             except (MissingExtra, Unfit) as error:
                 reasons.append(f"{row.name}: {error}")
-    raise MrcfaError(
+    raise Unsupported(
         f"no backend runs {bundle.path} here ({'; '.join(reasons) or 'none is named'})"
     )

@@ -18,7 +18,7 @@ from engines.choices import PluginUse
 from engines.progress import Progress, interruptible, monitor
 from engines.target import Target
 from mrcfa.bundle import MANIFEST, Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, Mismatch, MrcfaError, RuntimeFailed, Unsupported, WrongState
 from mrcfa.extras import load
 from mrcfa.files import check_writable, write_whole
 from mrcfa.flavours import (
@@ -103,14 +103,14 @@ def _check_options(target: Target, options: BuildOptions) -> None:
     """Refuse what cannot work before minutes are spent on it."""
     level = options.optimization_level
     if level is not None and not 0 <= level <= HIGHEST_LEVEL:
-        raise MrcfaError(f"optimization level {level} is not between 0 and {HIGHEST_LEVEL}")
+        raise InvalidValue(f"optimization level {level} is not between 0 and {HIGHEST_LEVEL}")
     if options.workspace_mb is not None and options.workspace_mb < 1:
-        raise MrcfaError(f"a workspace of {options.workspace_mb} MB is none; give at least 1")
+        raise InvalidValue(f"a workspace of {options.workspace_mb} MB is none; give at least 1")
     if target.flavour is not Flavour.RTX:
         return
     if options.precision == "fp32" and 75 in target.sms:
         others = " ".join(f"--sm {sm}" for sm in target.sms if sm != 75) or "another --sm"
-        raise MrcfaError(
+        raise Unsupported(
             "TensorRT-RTX has no FP32 matrix product for sm_75 (Turing), whose tensor cores "
             f"compute in FP16: build with --precision fp16, or for {others} alone"
         )
@@ -119,7 +119,7 @@ def _check_options(target: Target, options: BuildOptions) -> None:
         ("--version-compatible", options.version_compatible),
     ):
         if given:
-            raise MrcfaError(
+            raise Unsupported(
                 f"TensorRT-RTX does not know {option}: it chooses kernels when the engine is "
                 "loaded, by its own version; leave the option out"
             )
@@ -127,12 +127,12 @@ def _check_options(target: Target, options: BuildOptions) -> None:
 
 def _takes_plugin(config: Config, use: PluginUse) -> bool:
     if use is PluginUse.ALWAYS and not config.references:
-        raise MrcfaError(
+        raise Unsupported(
             f"{config.method.display_name} has no memory to select tokens from, which is all that "
             "the plugin does; build without --plugin always"
         )
     if use is PluginUse.NEVER and config.kept > TOPK_LIMIT:
-        raise MrcfaError(
+        raise Unsupported(
             f"this model keeps {config.kept} tokens of a frame and TensorRT's TopK takes "
             f"{TOPK_LIMIT}: build with the plugin (--plugin auto), or export with a lower --keep "
             "or --size"
@@ -150,7 +150,7 @@ class _Compiler:
             try:
                 self._builder = self._trt.Builder(logger(self._trt))
             except (TypeError, RuntimeError):
-                raise MrcfaError(f"{target.name} does not start: {complaint(said)}") from None
+                raise RuntimeFailed(f"{target.name} does not start: {complaint(said)}") from None
             self._config = self._configuration()
 
     def plan(self, part: str, file: Path, plugin: bool, progress: Progress) -> Plan:
@@ -178,7 +178,7 @@ class _Compiler:
                 plan = self._builder.build_serialized_network(network, self._config)
             del parser  # it owns the network's weights, so it had to stay until here
         if plan is None:
-            raise MrcfaError(f"{self._target.name} cannot build {file.name}: {complaint(said)}")
+            raise RuntimeFailed(f"{self._target.name} cannot build {file.name}: {complaint(said)}")
         found = layers(said)
         return Plan(
             content=bytes(plan),
@@ -195,7 +195,7 @@ class _Compiler:
         try:
             write_whole(path, bytes(self._config.get_timing_cache().serialize()))
         except MrcfaError as error:
-            raise MrcfaError(f"the engines are built, but: {error}") from None
+            raise type(error)(f"the engines are built, but: {error}") from None
 
     def _parsed(self, file: Path, content: bytes, plugin: bool) -> tuple[Any, Any]:
         """Network and parser. Strongly typed: TensorRT 10 wants a flag, 11 knows nothing else."""
@@ -204,9 +204,9 @@ class _Compiler:
         network = self._builder.create_network(flags)
         parser = self._trt.OnnxParser(network, logger(self._trt))
         if not parser.parse(content):
-            raise MrcfaError(f"{self._target.name} cannot read {file.name}: {_first(parser)}")
+            raise Unsupported(f"{self._target.name} cannot read {file.name}: {_first(parser)}")
         if plugin and not _has_plugin(self._trt, network):
-            raise MrcfaError(
+            raise Unsupported(
                 f"{file.name} has no call of {PLUGIN_NAME.split()[0]}, so it cannot take the "
                 "plugin; export the bundle without --inline-functions"
             )
@@ -263,12 +263,12 @@ class _Compiler:
         try:
             known = path.read_bytes() if path.exists() else b""
         except OSError as error:
-            raise MrcfaError(f"{path} cannot be read: {error.strerror}") from None
+            raise InvalidValue(f"{path} cannot be read: {error.strerror}") from None
         with heard(self._trt) as said:
             cache = config.create_timing_cache(known)
             taken = cache is not None and config.set_timing_cache(cache, False)
         if not taken or any(message.severity <= WARNING for message in said):
-            raise MrcfaError(
+            raise Mismatch(
                 f"{path} is no timing cache of this GPU and {self._target.name}; "
                 "delete it or name another file"
             )
@@ -330,5 +330,5 @@ def _current(bundle: Bundle, sources: Iterable[str]) -> Bundle:
     current = Bundle.open(bundle.path)
     before, now = bundle.manifest.files, current.manifest.files
     if any(now.get(name) != before[name] for name in sources):
-        raise MrcfaError(f"{bundle.path} was exported anew meanwhile; build its engines again")
+        raise WrongState(f"{bundle.path} was exported anew meanwhile; build its engines again")
     return current

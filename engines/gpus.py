@@ -3,7 +3,7 @@
 import re
 from difflib import get_close_matches
 
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, named
 
 _FAMILIES: dict[int, tuple[str, ...]] = {
     72: ("Jetson AGX Xavier", "Jetson Xavier NX"),
@@ -71,14 +71,14 @@ def compute_capability(name: str) -> int:
     wider = [other for other in titles if words and words <= set(other.split())]
     near = wider or get_close_matches(plain, titles, n=4, cutoff=0.5)
     hint = f"did you mean {named(titles[other] for other in near)}? " if near else ""
-    raise MrcfaError(f"unknown GPU {name!r}; {hint}--sm 75 names a compute capability directly")
+    raise InvalidValue(f"unknown GPU {name!r}; {hint}--sm 75 names a compute capability directly")
 
 
 def parse_sm(text: str) -> int:
     """`75`, `7.5`, `sm75` or `sm_75` -> 75."""
     digits = text.lower().removeprefix("sm").removeprefix("_").replace(".", "", 1)
     if not digits.isdecimal():
-        raise MrcfaError(f"{text!r} is no compute capability; write it like 75 or 8.6")
+        raise InvalidValue(f"{text!r} is no compute capability; write it like 75 or 8.6")
     return int(digits)
 
 

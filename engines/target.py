@@ -8,7 +8,7 @@ from types import ModuleType
 from engines.choices import FlavourChoice
 from engines.gpus import JETSONS
 from mrcfa import machine
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import Unsupported, named
 from mrcfa.extras import MissingExtra, install_command
 from mrcfa.flavours import Flavour
 
@@ -50,7 +50,7 @@ def choose_targets(
     here = [sm for sm in present if sm >= first_sm]
     lacking = sorted(sm for sm in sms or ([] if here else present) if sm < first_sm)
     if lacking:
-        raise MrcfaError(
+        raise Unsupported(
             f"{_listed(lacking)} has no {precision.upper()}, which begins with sm_{first_sm}: "
             f"build for --sm {first_sm} or later, or another --precision"
         )
@@ -94,16 +94,16 @@ def _on_this_gpu(sms: Sequence[int]) -> Target:
     version = tuple(int(part) for part in re.findall(r"\d+", trt.__version__)[:2])
     if version < OLDEST_TENSORRT:
         oldest = ".".join(map(str, OLDEST_TENSORRT))
-        raise MrcfaError(f"TensorRT {trt.__version__} is too old; mrcfa needs {oldest} or later")
+        raise Unsupported(f"TensorRT {trt.__version__} is too old; mrcfa needs {oldest} or later")
     gpus = machine.gpus()
     if not gpus:
-        raise MrcfaError(
+        raise Unsupported(
             "TensorRT builds for the GPU of its machine alone, and none is visible here; "
             "--flavour rtx builds without one"
         )
     others = sorted(set(sms) - {gpus[0].sm})
     if others:
-        raise MrcfaError(
+        raise Unsupported(
             f"TensorRT builds for the GPU of its machine alone, {gpus[0].name} (sm_{gpus[0].sm}), "
             f"and not for {_listed(others)}; --flavour rtx builds for others"
         )
@@ -113,14 +113,14 @@ def _on_this_gpu(sms: Sequence[int]) -> Target:
 def _for_any_rtx(sms: Sequence[int]) -> Target:
     for sm in sms:
         if sm in JETSONS:
-            raise MrcfaError(f"sm_{sm} is {JETSONS[sm]}")
+            raise Unsupported(f"sm_{sm} is {JETSONS[sm]}")
     trt = Flavour.RTX.load()
     known = sorted(
         int(name[2:]) for name in trt.ComputeCapability.__members__ if re.fullmatch(r"SM\d+", name)
     )
     unknown = sorted(set(sms) - set(known))
     if unknown:
-        raise MrcfaError(
+        raise Unsupported(
             f"TensorRT-RTX {trt.__version__} builds for {_listed(known)}, not for "
             f"{_listed(unknown)}; TensorRT on a machine with such a GPU may: --flavour tensorrt"
         )

@@ -20,7 +20,7 @@ from export.ort_cpu.turns import brought_out
 from export.reference import refined_quickly
 from export.slices import attention_in_slices
 from mrcfa.data.synthetic import drifting_clip
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import NotEqual
 from mrcfa.manifest import STATE, Limits, Output
 from mrcfa.model.config import Config
 from mrcfa.model.frames import full_size_mask, network_input
@@ -206,7 +206,7 @@ class _Graphs:
         answer = _run(self._decoder, {**features, **before})
         for name, wanted in self._state.items():
             if answer[f"{name}_out"].tobytes() != wanted.tobytes():
-                raise MrcfaError(f"the exported graphs are not the model: {name}_out is not exact")
+                raise NotEqual(f"the exported graphs are not the model: {name}_out is not exact")
         logits = answer[self._logits]
         logits = logits.reshape(len(images), *logits.shape[-3:])
         if self._classes_last:

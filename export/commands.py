@@ -12,7 +12,7 @@ from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
 from mrcfa.data import demo as demo_model
 from mrcfa.data.datasets import DATASETS
 from mrcfa.data.labels import Labels, read_labels
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import Mismatch, named
 from mrcfa.manifest import Output
 from mrcfa.model.config import Backbone
 from mrcfa.progress import filling, working
@@ -72,7 +72,7 @@ def export(
     """Write encoder and decoder as ONNX, checked against the model, with a manifest."""
     if demo:
         if weights is not None:
-            raise MrcfaError(f"--demo brings its own weights and {weights} others; give one")
+            raise Mismatch(f"--demo brings its own weights and {weights} others; give one")
         weights = demo_model.WEIGHTS
         typer.echo("mrcfa: the demo's weights know the world of mrcfa sample only", err=True)
     changes = config_changes(size, references, keep, scales, sar, maa)
@@ -196,7 +196,7 @@ def _trained(
         ("--labels", labels and len(labels.names), facts.config.classes),
     ):
         if given is not None and given != found:
-            raise MrcfaError(
+            raise Mismatch(
                 f"{weights} was trained with {found} where {flag} says {given}; leave {flag} out"
             )
     return facts

@@ -23,7 +23,7 @@ from mrcfa.bundle import EXPECTED, WEIGHTS, Bundle, write_bundle
 from mrcfa.checks import Check
 from mrcfa.data.datasets import dataset_named
 from mrcfa.data.labels import Labels, numbered
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported, named
 from mrcfa.files import sha256
 from mrcfa.flavours import TOPK_LIMIT
 from mrcfa.manifest import STATE, Graph, Manifest, Output, TensorSpec, Weights
@@ -200,30 +200,30 @@ def trace_variant(
 def check_options(config: Config, options: ExportOptions) -> None:
     """Refuse what cannot work before any work is done."""
     if options.labels is not None and len(options.labels.names) != config.classes:
-        raise MrcfaError(
+        raise Mismatch(
             f"the labels name {len(options.labels.names)} classes and the model has "
             f"{config.classes}; give each class its name"
         )
     if not LOWEST_OPSET <= options.opset <= HIGHEST_OPSET:
-        raise MrcfaError(
+        raise InvalidValue(
             f"opset {options.opset} cannot be exported; use {LOWEST_OPSET}, the first with "
             f"LayerNormalization, to {HIGHEST_OPSET}"
         )
     if min(options.frame) < 1:
-        raise MrcfaError(f"a frame of {options.frame[0]}x{options.frame[1]} has no pixels")
+        raise InvalidValue(f"a frame of {options.frame[0]}x{options.frame[1]} has no pixels")
     if options.inline_functions and config.kept > TOPK_LIMIT:
-        raise MrcfaError(
+        raise Unsupported(
             f"this size keeps {config.kept} tokens and TensorRT's TopK takes "
             f"{TOPK_LIMIT}: export without --inline-functions and build with the plugin, "
             "or lower --keep or --size"
         )
     if not 1 <= options.streams <= MOST_STREAMS:
-        raise MrcfaError(
+        raise InvalidValue(
             f"{options.streams} streams cannot be exported; use 1 to {MOST_STREAMS}, and more "
             "bundles or streams of one for more cameras"
         )
     if options.activation_memory is not None and config.method is not Method.MRCFA:
-        raise MrcfaError(
+        raise Unsupported(
             f"--activation-memory is for MRCFA's decoder; that of {config.method.display_name} "
             "does not work in groups"
         )
@@ -231,7 +231,7 @@ def check_options(config: Config, options: ExportOptions) -> None:
         for what, elements in _large_tensors(config, options, variant).items():
             if elements > LARGEST_TENSOR:
                 fewer = ", or fewer --streams" if options.streams > 1 else ""
-                raise MrcfaError(
+                raise InvalidValue(
                     f"{what} would have {elements:,} elements and a tensor holds at most "
                     f"{LARGEST_TENSOR:,}: choose a smaller --size or --frame{fewer}"
                 )
@@ -290,4 +290,4 @@ def _refuse_misses(checks: dict[str, list[Check]]) -> None:
         f"{name} {check}" for name, found in checks.items() for check in found if not check.passed
     ]
     if missed:
-        raise MrcfaError(f"the exported graphs are not the model: {named(missed)}")
+        raise NotEqual(f"the exported graphs are not the model: {named(missed)}")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from mrcfa.data.datasets import dataset_named
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 from mrcfa.model.config import Config
 
 NUMBERS_PER_PIXEL = 46
@@ -87,7 +87,7 @@ class DecoderMemory:
         if blocks < 1:
             least = self.of(Groups(True, self.block))
             height, width = self.config.size
-            raise MrcfaError(
+            raise InvalidValue(
                 f"--activation-memory {budget // 10**6} is too little: at {height}x{width} a "
                 f"decoder holds {math.ceil(least / 1e6)} MB with the fewest tokens at once; give "
                 "at least that, or a smaller --size"

@@ -3,7 +3,7 @@
 from export.exporter import ExportOptions
 from export.variants import Variant
 from mrcfa import machine
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Unsupported
 from mrcfa.manifest import Device
 from mrcfa.model.config import Config
 
@@ -41,7 +41,7 @@ def check_memory(config: Config, options: ExportOptions) -> int:
     needed, free = needed_bytes(config, options), machine.available_memory()
     if free is not None and free < needed:
         fewer = "fewer --streams, " if options.streams > 1 else ""
-        raise MrcfaError(
+        raise Unsupported(
             f"this export takes about {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are "
             f"free; choose {fewer}a smaller --size, or export on a larger machine"
         )

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from export.repeated import written_out
 from export.select_tokens import DOMAIN, VERSION, SelectTokens, function
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import NotEqual
 
 LOWEST_OPSET = 17
 """LayerNormalization is one node from here on."""
@@ -67,7 +67,7 @@ def to_onnx(
     _name_nodes(model)
     model, same = onnxsim.simplify(model)
     if not same:
-        raise MrcfaError("the simplified graph does not compute what the exported one does")
+        raise NotEqual("the simplified graph does not compute what the exported one does")
     for value in [value for value in model.graph.output if value.name in hidden]:
         model.graph.output.remove(value)
     model = onnx.shape_inference.infer_shapes(model, check_type=True, data_prop=True)

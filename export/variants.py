@@ -20,7 +20,7 @@ from export.precision import in_fp16, in_fp32
 from export.quantization.products import in_products
 from mrcfa.arguments import parse_names
 from mrcfa.bundle import EIGHT_BITS
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, named
 from mrcfa.manifest import Device, Limits
 from mrcfa.model.config import Config
 
@@ -90,13 +90,13 @@ def variants_named(text: str) -> list[Variant]:
     names = dict.fromkeys(parse_names(text))
     for name in EIGHT_BITS:
         if name in names:
-            raise MrcfaError(
+            raise InvalidValue(
                 f"{name} is calibrated on data: export without it, then: "
                 f"mrcfa quantize BUNDLE --precision {name} --data DATA"
             )
     unknown = [name for name in names if name not in VARIANTS]
     if unknown or not names:
-        raise MrcfaError(
+        raise InvalidValue(
             f"unknown variant {named(unknown) or 'none'}; choose from {named(VARIANTS)}"
         )
     return [VARIANTS[name] for name in names]

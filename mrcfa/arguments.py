@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Keep = Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")]
@@ -17,7 +17,7 @@ def parse_size(text: str, example: str = "480x864") -> tuple[int, int]:
     """`480x864` -> (480, 864): height first, as everywhere in mrcfa but on pipes, as in FFmpeg."""
     first, _, second = text.partition("x")
     if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
-        raise MrcfaError(f"{text!r} is no size; write it like {example}")
+        raise InvalidValue(f"{text!r} is no size; write it like {example}")
     return int(first), int(second)
 
 
@@ -25,7 +25,7 @@ def parse_offsets(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise MrcfaError(f"{text!r} are no offsets; write them like 9,6,3") from None
+        raise InvalidValue(f"{text!r} are no offsets; write them like 9,6,3") from None
 
 
 def config_changes(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, named
 from mrcfa.files import replaced, sha256, write_whole
 from mrcfa.manifest import Device, Engine, FileEntry, Manifest, Variant
 from mrcfa.model.config import Config
@@ -25,7 +25,7 @@ EIGHT_BITS = ("int8", "fp8")
 _PREFERRED = {Device.CPU: "fp32", Device.GPU: "fp16"}
 
 
-class Unfit(MrcfaError):
+class Unfit(Unsupported):
     """What cannot run this bundle on this machine; another backend may."""
 
 
@@ -41,13 +41,13 @@ class Bundle:
         path = Path(path)
         source = path / MANIFEST
         if not source.is_file():
-            raise MrcfaError(
+            raise NotFound(
                 f"{path} is no bundle: it has no {MANIFEST}; make one with: mrcfa export -o {path}"
             )
         try:
             text = source.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise MrcfaError(f"{source} cannot be read: {error}") from None
+            raise Damaged(f"{source} cannot be read: {error}") from None
         bundle = cls(path, Manifest.from_json(text, source))
         for name in bundle.manifest.files:
             bundle._inside(name)
@@ -101,11 +101,11 @@ class Bundle:
         path = self._inside(name)
         expected = self.manifest.files.get(name)
         if expected is None:
-            raise MrcfaError(f"{self.path} does not list {name} among its files")
+            raise NotFound(f"{self.path} does not list {name} among its files")
         if not path.is_file():
-            raise MrcfaError(f"{path} is missing; export or build the bundle anew")
+            raise NotFound(f"{path} is missing; export or build the bundle anew")
         if _described(path, expected.bytes) != expected:
-            raise MrcfaError(
+            raise Damaged(
                 f"{path} is not the file that the manifest describes (its hash differs); "
                 "it was changed or cut short, so export or build the bundle anew"
             )
@@ -118,7 +118,7 @@ class Bundle:
         except (OSError, ValueError):  # a name that no file can have
             inside = False
         if not inside:
-            raise MrcfaError(f"{self.path / MANIFEST} names {name!r}, which leaves the directory")
+            raise Damaged(f"{self.path / MANIFEST} names {name!r}, which leaves the directory")
         return path
 
     def with_engine(self, engine: Engine, contents: Mapping[str, bytes]) -> "Bundle":
@@ -185,9 +185,9 @@ def _check_free(path: Path, force: bool) -> None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (path / MANIFEST).is_file():
-        raise MrcfaError(f"{path} exists and is no bundle; choose another directory with -o")
+        raise AlreadyExists(f"{path} exists and is no bundle; choose another directory with -o")
     if not force:
-        raise MrcfaError(f"{path} exists; --force replaces it, -o chooses another directory")
+        raise AlreadyExists(f"{path} exists; --force replaces it, -o chooses another directory")
 
 
 def _described(path: Path, expected_bytes: int | None = None) -> FileEntry:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import AlreadyExists, InvalidValue, MrcfaError
 
 
 class CannotWrite(MrcfaError):
@@ -58,13 +58,15 @@ def check_writable(path: Path, folder: bool = False, over: bool = False) -> None
     """Refuse a place where nothing can be written. It costs nothing to ask before long work."""
     with refusals_told(str(path)):
         if folder and not over and path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise MrcfaError(f"{path} is already there and not empty; name a new folder")
+            raise AlreadyExists(f"{path} is already there and not empty; name a new folder")
         if folder and path.exists() and (path.is_mount() or path.resolve() == Path.cwd()):
-            raise MrcfaError(f"{path} cannot be replaced as a whole; name a new folder inside it")
+            raise InvalidValue(f"{path} cannot be replaced as a whole; name a new folder inside it")
         if not folder and path.is_dir():
-            raise MrcfaError(f"{path} is a folder; name a file")
+            raise InvalidValue(f"{path} is a folder; name a file")
         if not folder and path.exists() and not path.is_file():
-            raise MrcfaError(f"{path} is a device or a pipe, which cannot be replaced; name a file")
+            raise InvalidValue(
+                f"{path} is a device or a pipe, which cannot be replaced; name a file"
+            )
         above = next(parent for parent in path.absolute().parents if parent.exists())
         TemporaryFile(dir=above).close()
 
@@ -80,7 +82,7 @@ def refusals_told(place: str, within: Path | None = None) -> Iterator[None]:
     except BrokenPipeError:
         with suppress(OSError):  # the interpreter flushes once more on exit: let it not fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise MrcfaError(f"nobody reads {place} any more, so writing ended") from None
+        raise CannotWrite(f"nobody reads {place} any more, so writing ended") from None
     except OSError as error:
         named = error.filename
         if within and isinstance(named, str) and not _inside(named, within):

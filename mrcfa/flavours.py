@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Mismatch, MrcfaError, NotFound, Unsupported, WrongState
 from mrcfa.extras import load
 
 PLUGIN = ("SelectTokens", "1", "mrcfa")
@@ -67,7 +67,7 @@ class Flavour(str, Enum):
         except MrcfaError:
             raise
         except (ImportError, OSError) as error:
-            raise MrcfaError(f"{self.product} is installed but does not load: {error}") from None
+            raise Unsupported(f"{self.product} is installed but does not load: {error}") from None
 
 
 class Message(NamedTuple):
@@ -137,17 +137,17 @@ def load_plugin(trt: ModuleType, library: Path | str | None = None) -> None:
         return
     library = library or os.environ.get(PLUGIN_VARIABLE)
     if not library:
-        raise MrcfaError(
+        raise NotFound(
             f"the plugin {PLUGIN_NAME} is not loaded: compile engines/plugin with CMake and name "
             f"libmrcfa_plugin.so with --plugin-library, plugin_library= or {PLUGIN_VARIABLE}"
         )
     path = Path(library)
     if not path.is_file():
-        raise MrcfaError(f"the plugin library {path} does not exist")
+        raise NotFound(f"the plugin library {path} does not exist")
     with heard(trt) as said:
         registry.load_library(str(path.resolve()))
     if registry.get_creator(*PLUGIN) is None:
-        raise MrcfaError(f"{path} does not provide {PLUGIN_NAME}: {complaint(said)}")
+        raise Mismatch(f"{path} does not provide {PLUGIN_NAME}: {complaint(said)}")
 
 
 _mended: list[Path] = []
@@ -157,7 +157,7 @@ _mended: list[Path] = []
 def check_parser_takes_plugins(trt: ModuleType) -> None:
     """Refuse what would abort the process; see `_mend_rtx_wheel`."""
     if trt.__name__ == "tensorrt_rtx" and find_spec("tensorrt_rtx_libs") and not _mended:
-        raise MrcfaError(
+        raise WrongState(
             "tensorrt_rtx was imported before mrcfa could mend it, and its parser takes no plugin "
             "then; build in a process of its own: mrcfa build"
         )

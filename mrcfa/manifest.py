@@ -9,7 +9,7 @@ from typing import Any
 
 from mrcfa.data.labels import Colour
 from mrcfa.decoding import Damage, from_json, in_range
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Damaged, Unsupported
 from mrcfa.model.config import Config
 
 FORMAT = 2
@@ -255,9 +255,9 @@ class Manifest:
             _check_format(content, path)
             return from_json(cls, content)
         except (ValueError, OverflowError) as error:
-            raise MrcfaError(f"{path} is damaged ({error}); export the bundle anew") from None
+            raise Damaged(f"{path} is damaged ({error}); export the bundle anew") from None
         except RecursionError:
-            raise MrcfaError(f"{path} is damaged (nested too deeply); export it anew") from None
+            raise Damaged(f"{path} is damaged (nested too deeply); export it anew") from None
 
 
 def _check_format(content: Any, path: Path) -> None:
@@ -274,4 +274,4 @@ def _check_format(content: Any, path: Path) -> None:
         fault = f"{version}, newer than this mrcfa reads ({FORMAT}); update mrcfa"
     else:
         fault = f"{version}, older than this mrcfa reads ({FORMAT}); export it again"
-    raise MrcfaError(f"{path} has format {fault}")
+    raise Unsupported(f"{path} has format {fault}")

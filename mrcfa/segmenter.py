@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mrcfa.backends import Arrays, Backend, Image, OnDevice, open_backend
 from mrcfa.backends.records import ColdStart, Options
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError, member
+from mrcfa.errors import InvalidValue, Mismatch, Unsupported, WrongState, member
 from mrcfa.extras import load
 from mrcfa.manifest import Manifest
 from mrcfa.model.config import Config
@@ -80,7 +80,7 @@ class Segmenter:
     @property
     def _backend(self) -> Backend:
         if self._opened is None:
-            raise MrcfaError("this stream is closed; open a new one")
+            raise WrongState("this stream is closed; open a new one")
         return self._opened
 
     def _begin(self) -> None:
@@ -106,7 +106,7 @@ class Segmenter:
         """The frame as the backend takes it, and the size that its mask is to have."""
         if hasattr(frame, "__cuda_array_interface__"):
             if not self._backend.takes_device_frames:
-                raise MrcfaError(
+                raise Unsupported(
                     f"{self.backend} takes no frames on the GPU; copy them to the host"
                 )
             return frame, self.size
@@ -115,7 +115,7 @@ class Segmenter:
         if size == self.size:
             return np.ascontiguousarray(image), size
         if self._device_masks:
-            raise MrcfaError(
+            raise Mismatch(
                 f"masks on the GPU have the bundle's frame size {self.size} and this frame is "
                 f"{size}; export with --frame {size[0]}x{size[1]}"
             )
@@ -135,7 +135,7 @@ class Segmenter:
 def _remote(address: str, backend: str, options: Options) -> tuple[Backend, Served]:
     """A served model: what is known of it comes from the server."""
     if backend != "auto":
-        raise MrcfaError(f"{address} runs what its server chose; leave the backend {backend} out")
+        raise InvalidValue(f"{address} runs what its server chose; leave the backend {backend} out")
     opened = open_backend(None, address, options)
     from mrcfa.backends.triton import TritonBackend
 
@@ -146,9 +146,11 @@ def _remote(address: str, backend: str, options: Options) -> tuple[Backend, Serv
 def _checked(frame: Any) -> Image:
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8:
         kind = frame.dtype if isinstance(frame, np.ndarray) else type(frame).__name__
-        raise MrcfaError(f"a frame is a uint8 array, not {kind}; convert it with astype(np.uint8)")
+        raise InvalidValue(
+            f"a frame is a uint8 array, not {kind}; convert it with astype(np.uint8)"
+        )
     if frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
-        raise MrcfaError(f"a frame has shape (height, width, 3), not {frame.shape}")
+        raise InvalidValue(f"a frame has shape (height, width, 3), not {frame.shape}")
     return frame
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mrcfa.backends import Image, OnDevice
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import WrongState
 from mrcfa.segmenter import Segmenter
 
 MOST_IN_FLIGHT = 2
@@ -55,7 +55,7 @@ class Stream(Segmenter):
     def __call__(self, frame: Image | OnDevice) -> Image:
         """Segment the next frame of the video. It comes after all others: none may be in flight."""
         if self._in_flight:
-            raise MrcfaError(
+            raise WrongState(
                 f"{self._flying} in flight; take every mask with result() before stream(frame)"
             )
         image, size = self._prepared(frame)
@@ -69,7 +69,7 @@ class Stream(Segmenter):
         mask is there. With `device_masks` a mask lasts until the next submit.
         """
         if len(self._in_flight) == MOST_IN_FLIGHT:
-            raise MrcfaError(f"{self._flying} in flight; take a mask with result() before a third")
+            raise WrongState(f"{self._flying} in flight; take a mask with result() before a third")
         image, size = self._prepared(frame)
         begun, self._state = self._backend.submit(image, self._state)
         self._in_flight.append(_InFlight(begun, size))
@@ -78,7 +78,7 @@ class Stream(Segmenter):
         """The mask of the frame that was submitted first, once it is done."""
         backend = self._backend
         if not self._in_flight:
-            raise MrcfaError("no frame is in flight; submit(frame) comes before result()")
+            raise WrongState("no frame is in flight; submit(frame) comes before result()")
         oldest = self._in_flight.popleft()
         return self._mask_of(backend.result(oldest.begun), oldest.size)
 

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from mrcfa.backends import Image, OnDevice
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import MrcfaError, NotFound, Unsupported, named
 from mrcfa.segmenter import Segmenter
 
 Camera = TypeVar("Camera", bound=Hashable)
@@ -84,7 +84,7 @@ class Streams(Segmenter):
         try:
             return self._prepared(frame)
         except MrcfaError as error:
-            raise MrcfaError(f"camera {camera!r}: {error}") from None
+            raise type(error)(f"camera {camera!r}: {error}") from None
 
     def _with_newcomers(self, cameras: Mapping[Hashable, Any]) -> dict[Hashable, int]:
         """The rows, with a free one for each camera that has none yet."""
@@ -92,7 +92,7 @@ class Streams(Segmenter):
         free = [row for row in range(self.slots) if row not in rows.values()]
         newcomers = [camera for camera in cameras if camera not in rows]
         if len(newcomers) > len(free):
-            raise MrcfaError(
+            raise Unsupported(
                 f"no slot is free for {named(map(repr, newcomers[len(free) :]))}: {self.slots} "
                 f"in all, taken by {named(map(repr, (*rows, *newcomers[: len(free)])))}; let a "
                 f"camera leave, or export with --streams {len(rows) + len(newcomers)}"
@@ -102,5 +102,5 @@ class Streams(Segmenter):
     def _row(self, camera: Hashable) -> int:
         if camera not in self._rows:
             here = named(map(repr, self._rows)) or "none"
-            raise MrcfaError(f"there is no camera {camera!r}; those here are {here}")
+            raise NotFound(f"there is no camera {camera!r}; those here are {here}")
         return self._rows[camera]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from mrcfa.drivers import cuda_needs
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.extras import install_command, load
 from mrcfa.flavours import Flavour, complaint, heard, logger
 from mrcfa.machine import Finding, cuda_driver, gpus
@@ -108,7 +108,7 @@ def _init() -> str:
     """Nobody gets further than what `cuInit` allows."""
     code = ctypes.CDLL("libcuda.so.1").cuInit(0)
     if code:
-        raise MrcfaError(f"cuInit fails: {_CUDA_ERRORS.get(code, f'CUDA error {code}')}")
+        raise RuntimeFailed(f"cuInit fails: {_CUDA_ERRORS.get(code, f'CUDA error {code}')}")
     return f"cuInit works, {len(gpus())} GPUs"
 
 
@@ -130,7 +130,7 @@ def _runtime(flavour: Flavour) -> str:
         except (TypeError, RuntimeError):  # the library gave a null pointer
             made = None
     if made is None:
-        raise MrcfaError(f"its runtime does not start: {complaint(said)}")
+        raise RuntimeFailed(f"its runtime does not start: {complaint(said)}")
     return "its runtime starts"
 
 
@@ -142,17 +142,17 @@ def _session(provider: str) -> str:
     import onnxruntime as ort
 
     if provider not in ort.get_available_providers():
-        raise MrcfaError(_ABSENT)
+        raise Unsupported(_ABSENT)
     if provider != "CPUExecutionProvider" and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()
     options = ort.SessionOptions()
     options.log_severity_level = 4
     session = ort.InferenceSession(ONE_NODE, options, providers=[provider])
     if session.get_providers()[0] != provider:
-        raise MrcfaError("it does not load, and ONNX Runtime would take the CPU in silence")
+        raise Unsupported("it does not load, and ONNX Runtime would take the CPU in silence")
     (answer,) = session.run(None, {"x": np.ones(2, np.float32)})
     if answer.tolist() != [2.0, 2.0]:
-        raise MrcfaError(f"1 + 1 is {named(answer.tolist())}")
+        raise RuntimeFailed(f"1 + 1 is {named(answer.tolist())}")
     return "a session runs"
 
 

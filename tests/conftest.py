@@ -1,6 +1,7 @@
 """What tests share: golden weights and clips, exported bundles, a browser, the command line."""
 
 import fcntl
+import functools
 import os
 import sys
 import zlib
@@ -75,8 +76,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     folder = tmp_path_factory.mktemp("checkpoints")
 
     def write(backbone: str, depths: tuple[int, ...] | None = None) -> Path:
-        path = folder / f"{backbone}-{depths}.pth"
+        path = folder / str(depths) / f"{backbone}.pth"
         if not path.exists():
+            path.parent.mkdir(exist_ok=True)
             state = authors_state(backbone, depths=depths)
             torch.save({"meta": {"epoch": 1}, "state_dict": state}, path)
         return path
@@ -85,15 +87,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def golden_model(checkpoint: Callable[..., Path]) -> Callable[[str], MRCFA]:
-    """`golden_model("b1")`: the reference model with the golden weights."""
-    models: dict[str, MRCFA] = {}
+def golden_model(checkpoint: Callable[..., Path]) -> Callable[..., MRCFA]:
+    """`golden_model("b1")`: the reference model with the golden weights of `checkpoint`."""
 
-    def build(backbone: str) -> MRCFA:
-        if backbone not in models:
-            models[backbone] = MRCFA(preset("vspw", backbone))
-            load_weights(models[backbone], checkpoint(backbone))
-        return models[backbone]
+    @functools.cache
+    def build(backbone: str, depths: tuple[int, ...] | None = None) -> MRCFA:
+        model = MRCFA(preset("vspw", backbone, **({"depths": depths} if depths else {})))
+        load_weights(model, checkpoint(backbone, depths))
+        return model
 
     return build
 

@@ -17,7 +17,7 @@ from onnxruntime.quantization.calibrate import HistogramCollector
 
 from export.quantization.choices import Method
 from export.quantization.graphs import Image, Pair
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Unsupported
 from mrcfa.files import replaced
 
 BINS = 1024
@@ -38,7 +38,7 @@ class Histogram:
         absolute = np.abs(values.astype(np.float32).ravel())
         largest = float(absolute.max())
         if not np.isfinite(largest):
-            raise MrcfaError("a tensor is not a number in FP16; such a model cannot be calibrated")
+            raise Unsupported("a tensor is not a number in FP16; such a model cannot be calibrated")
         self.largest = max(self.largest, largest)
         while self.top < largest:
             self.counts = np.concatenate(

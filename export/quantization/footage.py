@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mrcfa.bundle import Bundle
 from mrcfa.data.datasets import is_dataset, labelled_videos
 from mrcfa.data.frames import Classes, labelled_frames
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 from mrcfa.segmenter import scaled
 from mrcfa.video.sources import Source, open_source
 
@@ -47,7 +47,7 @@ def footage(data: str, split: str | None, frames: int, bundle: Bundle) -> Footag
     """At most `frames` frames, in streams long enough to fill the memory."""
     shortest = bundle.config.depth + BEYOND_MEMORY
     if frames < shortest:
-        raise MrcfaError(
+        raise InvalidValue(
             f"--frames is {frames}, but the memory holds {bundle.config.depth} frames and has to "
             f"be full: use {shortest} or more"
         )
@@ -60,7 +60,7 @@ def footage(data: str, split: str | None, frames: int, bundle: Bundle) -> Footag
     streams = [tuple(_fitted(each, size) for each in stream) for stream in found]
     streams = [stream for stream in streams if len(stream) >= shortest]
     if not streams:
-        raise MrcfaError(
+        raise InvalidValue(
             f"{data} has no video of {shortest} frames: the memory holds {bundle.config.depth}, "
             "and a calibration has to see it full"
         )
@@ -111,7 +111,7 @@ def _refuse_still(made: Footage, data: str) -> None:
     if all(np.array_equal(image, images[0]) for image in images[1:]):
         flat = bool((images[0] == images[0][:1, :1]).all())
         what = "one colour, and nothing else" if flat else "the same picture in every frame"
-        raise MrcfaError(
+        raise InvalidValue(
             f"{data} shows {what}: no range can be told from it; give a video like those that the "
             "bundle is for"
         )

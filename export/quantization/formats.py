@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, named
 
 Values = NDArray[np.float32]
 SMALLEST_SCALE = np.float32(2.0**-20)
@@ -49,5 +49,5 @@ FORMATS = {each.name: each for each in _FORMATS}
 
 def format_named(name: str) -> Format:
     if name not in FORMATS:
-        raise MrcfaError(f"unknown precision {name!r}; quantize to {named(FORMATS)}")
+        raise InvalidValue(f"unknown precision {name!r}; quantize to {named(FORMATS)}")
     return FORMATS[name]

@@ -24,7 +24,7 @@ from export.quantization.sensitivity import Ranges, Sensitivity, most_blocks
 from export.quantization.work import Work
 from export.variants import VARIANTS
 from mrcfa.bundle import MANIFEST, WEIGHTS, Bundle, write_bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import AlreadyExists, InvalidValue, WrongState
 from mrcfa.files import check_writable, fingerprint
 from mrcfa.manifest import Limits, Manifest, Output, Quantization, Variant
 from mrcfa.model.methods import build_model
@@ -61,9 +61,9 @@ def quantize(
     bundle = Bundle.open(path)
     form = format_named(options.precision)
     if form.name in bundle.manifest.variants and not options.force:
-        raise MrcfaError(f"{path} has the variant {form.name} already; --force replaces it")
+        raise AlreadyExists(f"{path} has the variant {form.name} already; --force replaces it")
     if options.keep_loss <= 0:
-        raise MrcfaError(f"--keep-loss is {options.keep_loss:g}; allow a loss above 0 points")
+        raise InvalidValue(f"--keep-loss is {options.keep_loss:g}; allow a loss above 0 points")
     check_writable(bundle.path / MANIFEST)
     shown = footage(options.data, options.split, options.frames, bundle)
     with Work.on(_identity(bundle, options)) as work:
@@ -71,7 +71,7 @@ def quantize(
         variant, graphs, found = quantizer.variant()
         current = Bundle.open(path)
         if current.manifest.files[WEIGHTS] != bundle.manifest.files[WEIGHTS]:
-            raise MrcfaError(f"{path} was exported anew meanwhile; quantize it again")
+            raise WrongState(f"{path} was exported anew meanwhile; quantize it again")
         return _added(current, form.name, variant, graphs), found
 
 

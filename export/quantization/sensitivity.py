@@ -10,7 +10,7 @@ from export.quantization.blocks import Block
 from export.quantization.formats import Format
 from export.quantization.graphs import Arrays, Image, Pair, Session
 from export.quantization.insertion import quantized
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Unsupported
 
 Graphs = Mapping[str, onnx.ModelProto]
 """`encoder` and `decoder`, which has its logits among its outputs."""
@@ -82,7 +82,7 @@ def most_blocks(
         curve[middle] = loss(middle)
         good, bad = (middle, bad) if curve[middle] <= allowed else (good, middle)
     if not good:
-        raise MrcfaError(
+        raise Unsupported(
             f"not one block can be computed in 8 bits at a loss of {allowed:g} points: even one "
             f"loses {curve[min(curve)]:.2f}; allow more with --keep-loss"
         )

@@ -22,7 +22,7 @@ from mrcfa.backends.records import (
     parts_of,
 )
 from mrcfa.bundle import Bundle, Unfit
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, Unsupported, named
 from mrcfa.extras import MissingExtra, extras_named, load
 from mrcfa.notices import tell
 
@@ -87,11 +87,11 @@ class Backend(ABC):
         self, images: Sequence[Image | None], state: Any
     ) -> tuple[list[Arrays | None], Any]:
         """`step` for an image of each row, or None, which leaves that row as it was."""
-        raise MrcfaError(f"{self.name} takes one stream at a time; open a Stream for each camera")
+        raise Unsupported(f"{self.name} takes one stream at a time; open a Stream for each camera")
 
     def restart(self, row: int, state: Any) -> Any:
         """The state, but for one row, which is before its first frame."""
-        raise MrcfaError(f"{self.name} has no rows to restart; open a Stream for each camera")
+        raise Unsupported(f"{self.name} has no rows to restart; open a Stream for each camera")
 
     def submit(self, image: Image, state: Any) -> tuple[Any, Any]:
         """Begin a frame: what `result` takes, and the next state. At most two may be begun."""
@@ -155,7 +155,7 @@ def _create(bundle: Bundle | None, name: str, options: Options) -> Backend:
         return _best(bundle, options)
     kind, which = parts_of(name)
     if kind not in BACKENDS or (BACKENDS[kind].addressed and not which):
-        raise MrcfaError(f"unknown backend {name!r}; choose one of {named(CHOICES)}")
+        raise InvalidValue(f"unknown backend {name!r}; choose one of {named(CHOICES)}")
     return _opened(BACKENDS[kind], bundle, which, options, options.given)
 
 
@@ -188,7 +188,7 @@ def _best(bundle: Bundle, options: Options) -> Backend:
             continue
         _explain(backend, bundle, reasons, options.strict)
         return backend
-    raise MrcfaError(f"no backend can run {bundle.path} here: {'; '.join(reasons)}")
+    raise Unsupported(f"no backend can run {bundle.path} here: {'; '.join(reasons)}")
 
 
 def _explain(backend: Backend, bundle: Bundle, reasons: list[str], strict: bool) -> None:
@@ -200,5 +200,5 @@ def _explain(backend: Backend, bundle: Bundle, reasons: list[str], strict: bool)
     if not reasons or not machine.gpus():
         return
     if strict:
-        raise MrcfaError(f"only {backend.name} can run {bundle.path} here: {'; '.join(reasons)}")
+        raise Unsupported(f"only {backend.name} can run {bundle.path} here: {'; '.join(reasons)}")
     tell(f"{backend.name} runs instead of TensorRT: {'; '.join(reasons)}")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.backends.cuda_context import Cuda, CudaError
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, Mismatch
 
 __all__ = [
     "Cuda",
@@ -90,13 +90,14 @@ class DeviceFrame:
         """Read `__cuda_array_interface__`, which must tell of contiguous uint8 of this shape."""
         facts = frame.__cuda_array_interface__
         if facts["typestr"] != "|u1" or tuple(facts["shape"]) != shape:
-            raise MrcfaError(
+            kind = InvalidValue if facts["typestr"] != "|u1" else Mismatch
+            raise kind(
                 f"a frame on the GPU is uint8 of shape {shape}, not {facts['typestr']} of "
                 f"{tuple(facts['shape'])}; export with --frame to fix another size"
             )
         _, width, colours = shape
         if tuple(facts.get("strides") or ()) not in ((), (width * colours, colours, 1)):
-            raise MrcfaError("a frame on the GPU must be contiguous; copy it first")
+            raise InvalidValue("a frame on the GPU must be contiguous; copy it first")
         return cls(facts["data"][0], _writing_stream(frame, facts))
 
 
@@ -110,7 +111,7 @@ def _writing_stream(frame: Any, facts: dict[str, Any]) -> int:
     if facts.get("version", 0) >= 3:
         stream = facts.get("stream")
         if stream == 0:
-            raise MrcfaError(
+            raise InvalidValue(
                 "a frame on the GPU has stream 0, which __cuda_array_interface__ forbids as "
                 "ambiguous; it is 1 for the default stream and 2 for the thread's own"
             )

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from mrcfa.bundle import Unfit
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import NotFound, RuntimeFailed, WrongState
 from mrcfa.extras import MissingExtra, load
 from mrcfa.machine import Gpu
 
@@ -43,7 +43,7 @@ _GPU_GONE = (
 """After these all further calls of the process fail."""
 
 
-class CudaError(MrcfaError):
+class CudaError(RuntimeFailed):
     """A CUDA call failed; `code` is the driver's name for why, such as `OUT_OF_MEMORY`."""
 
     def __init__(self, sentence: str, code: str = "") -> None:
@@ -123,11 +123,11 @@ class Cuda:
                 raise
             self.lost = True
             if error.code in _CONTEXT_GONE:
-                raise MrcfaError(
+                raise WrongState(
                     f"the CUDA context that this stream was opened in is gone ({error}); close "
                     "streams before their context, as `with Stream(...)` does"
                 ) from None
-            raise MrcfaError(
+            raise RuntimeFailed(
                 f"the GPU stopped working ({error}), and what ran on it is lost; look for the "
                 "reason in the system's log (dmesg), then start the program anew"
             ) from None
@@ -233,5 +233,5 @@ def _leak(box: list[Any], needs: object) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 
 
-def no_gpu(device: int) -> MrcfaError:
-    return MrcfaError(f"there is no GPU {device}; mrcfa doctor lists those here")
+def no_gpu(device: int) -> NotFound:
+    return NotFound(f"there is no GPU {device}; mrcfa doctor lists those here")

@@ -8,7 +8,7 @@ from torch import Tensor
 from mrcfa.backends import Arrays, Image, Options, TwoGraphs
 from mrcfa.backends.records import ColdStart
 from mrcfa.bundle import WEIGHTS, Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 from mrcfa.manifest import Output
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.methods import build_model
@@ -27,7 +27,7 @@ class EagerBackend(TwoGraphs):
 
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
         if which:
-            raise MrcfaError(f"eager runs on the CPU alone; choose it without {which!r}")
+            raise InvalidValue(f"eager runs on the CPU alone; choose it without {which!r}")
         if options.threads:
             torch.set_num_threads(options.threads)
         self._model = build_model(bundle.config)

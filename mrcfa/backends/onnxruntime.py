@@ -16,7 +16,7 @@ from mrcfa import machine
 from mrcfa.backends import Arrays, Image, Options, TwoGraphs
 from mrcfa.backends.cuda_context import no_gpu
 from mrcfa.bundle import Bundle, Unfit
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.extras import install_command
 from mrcfa.manifest import STATE, Device
 from mrcfa.notices import tell
@@ -42,7 +42,7 @@ class OnnxRuntimeBackend(TwoGraphs):
 
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
         if which and which not in PROVIDERS:
-            raise MrcfaError(f"unknown provider {which!r}; choose one of {named(PROVIDERS)}")
+            raise InvalidValue(f"unknown provider {which!r}; choose one of {named(PROVIDERS)}")
         provider = which or _preferred(bundle, options.precision)
         try:
             self._open(bundle, provider, options)
@@ -50,7 +50,7 @@ class OnnxRuntimeBackend(TwoGraphs):
             if which or provider == "cpu":
                 raise
             if options.strict:
-                raise MrcfaError(str(error)) from None
+                raise Unsupported(str(error)) from None
             tell(f"{error}; ONNX Runtime goes on with the CPU")
             self._open(bundle, "cpu", options)
 
@@ -143,7 +143,7 @@ class OnnxRuntimeBackend(TwoGraphs):
         try:
             session.run_with_iobinding(binding)
         except Exception as error:  # of unrelated types; a GPU that went away, for one
-            raise MrcfaError(f"ONNX Runtime stopped in mid-stream: {error}") from None
+            raise RuntimeFailed(f"ONNX Runtime stopped in mid-stream: {error}") from None
         return dict(zip(outputs, binding.get_outputs(), strict=True))
 
     def _placed(self, array: NDArray[Any]) -> Any:
@@ -210,7 +210,7 @@ def _session(path: Path, options: Any, providers: list[tuple[str, dict[str, str]
     try:
         return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime raises a family of unrelated types
-        raise MrcfaError(f"ONNX Runtime cannot load {path}: {error}") from None
+        raise RuntimeFailed(f"ONNX Runtime cannot load {path}: {error}") from None
 
 
 def _find_cuda(provider: str, device: int) -> str:

@@ -9,7 +9,7 @@ from mrcfa.backends.cuda import CudaStream, DeviceArray
 from mrcfa.backends.cuda_context import Cuda, Held
 from mrcfa.backends.runtime_cache import RuntimeCache
 from mrcfa.bundle import Bundle, Unfit
-from mrcfa.errors import MrcfaError, member, named
+from mrcfa.errors import MrcfaError, RuntimeFailed, member, named
 from mrcfa.flavours import Flavour, complaint, heard, load_plugin, logger
 from mrcfa.manifest import Engine
 
@@ -125,7 +125,7 @@ class Context:
                 for name, tensor in tensors.items()
             ) and self._context.thing.execute_async_v3(stream.address)
         if not done:
-            raise MrcfaError(f"TensorRT cannot run the engine: {complaint(said)}")
+            raise RuntimeFailed(f"TensorRT cannot run the engine: {complaint(said)}")
 
     def recordable(self, stream: CudaStream) -> bool:
         """Whether a CUDA graph may be recorded; TensorRT itself, unlike RTX, cannot be asked."""

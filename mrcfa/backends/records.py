@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 from mrcfa.manifest import Device
 from mrcfa.serving.address import is_address
 
@@ -46,9 +46,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.threads < 0:
-            raise MrcfaError(f"threads is {self.threads}; use 1 or more, or 0 for all cores")
+            raise InvalidValue(f"threads is {self.threads}; use 1 or more, or 0 for all cores")
         if self.device is not None and self.device < 0:
-            raise MrcfaError(f"device is {self.device}; GPUs are counted from 0")
+            raise InvalidValue(f"device is {self.device}; GPUs are counted from 0")
 
     @property
     def given(self) -> set[str]:

@@ -15,7 +15,7 @@ from mrcfa.backends.cuda_context import Cuda
 from mrcfa.backends.launch import GraphUse, Launch
 from mrcfa.backends.plans import Plans, Tensors, candidates
 from mrcfa.bundle import Bundle, Unfit
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import MrcfaError, Unsupported
 from mrcfa.manifest import STATE, Engine, Output
 
 
@@ -42,7 +42,7 @@ class TensorRTBackend(Backend):
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
         self._answer, self.streams = bundle.manifest.output.value, bundle.manifest.streams
         if options.device_masks and bundle.manifest.output is not Output.MASK:
-            raise MrcfaError(
+            raise Unsupported(
                 f"{bundle.path} answers with logits, so it has no masks to leave on the GPU; "
                 "export it with --output mask"
             )

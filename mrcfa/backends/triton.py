@@ -20,7 +20,15 @@ from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 from mrcfa.backends import Arrays, Backend, Image, Options
 from mrcfa.backends.shared_frames import Ends, SharedFrames
 from mrcfa.bundle import Bundle, Unfit
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import (
+    InvalidValue,
+    Mismatch,
+    MrcfaError,
+    NotFound,
+    RuntimeFailed,
+    Unsupported,
+    named,
+)
 from mrcfa.manifest import Device, Output
 from mrcfa.notices import tell
 from mrcfa.serving.address import Address, Credentials
@@ -105,7 +113,7 @@ class TritonBackend(Backend):
         return {self.served.output.value: answer[0]}, state, {}
 
     def step_all(self, images: Images, state: Sequence) -> tuple[list[Arrays | None], Sequence]:
-        raise MrcfaError(
+        raise Unsupported(
             f"{self._address} batches the frames of its cameras itself; open a Stream for each"
         )
 
@@ -146,7 +154,7 @@ class TritonBackend(Backend):
                 channel_args=[*_CHANNEL, *named_so],
             )
         except OSError as error:
-            raise MrcfaError(f"the certificates for {address} cannot be read: {error}") from None
+            raise InvalidValue(f"the certificates for {address} cannot be read: {error}") from None
         self._headers = secret.headers
 
     def _facts(self) -> Served:
@@ -171,7 +179,7 @@ class TritonBackend(Backend):
                         headers=self._headers, client_timeout=CALL_S
                     ).models
                 ]
-                raise MrcfaError(
+                raise NotFound(
                     f"the server at {self._address.place} has no model {self._address.model!r}, "
                     f"only {named(served) or 'none'}; write {self._address.place}/MODEL with one "
                     "of those, or add it with: mrcfa triton BUNDLE -o REPOSITORY"
@@ -188,7 +196,7 @@ class TritonBackend(Backend):
         except InferenceServerException:
             return  # still away
         if served.bundle != self.served.bundle:
-            raise MrcfaError(
+            raise Mismatch(
                 f"{self._address} served the bundle {self.served.bundle} and now serves "
                 f"{served.bundle}; open the stream anew"
             )
@@ -223,7 +231,7 @@ class TritonBackend(Backend):
                 return region.answer()
             return answer.as_numpy(self.served.output.value)
 
-    def _failure(self, error: InferenceServerException, state: Sequence) -> MrcfaError:
+    def _failure(self, error: InferenceServerException, state: Sequence) -> RuntimeFailed:
         if "DEADLINE_EXCEEDED" in str(error.status()):
             what = f"no answer from {self._address} within {self._address.patience_s:g} s"
             if state.frames == 0 and self.served.sequences:
@@ -231,8 +239,8 @@ class TritonBackend(Backend):
                     f"; it holds {self.served.sequences} sequences at once and lets others wait: "
                     "end one, or write the repository with more --sequences or --instances"
                 )
-            return MrcfaError(what)
-        return MrcfaError(f"{self._address} stopped at frame {state.total}: {_said(error)}")
+            return RuntimeFailed(what)
+        return RuntimeFailed(f"{self._address} stopped at frame {state.total}: {_said(error)}")
 
     def _statistics(self) -> "_Counted":
         try:

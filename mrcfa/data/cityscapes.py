@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mrcfa.data.dataset import Clip, Dataset, LabelledVideos, Preset
 from mrcfa.data.labels import IGNORED, Colour, labels
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, NotFound
 
 _COLOURS: dict[str, Colour] = {
     "road": (128, 64, 128),
@@ -40,19 +40,19 @@ def _videos(root: Path, split: str, reach: int) -> LabelledVideos:
     """
     masks = sorted((root / "gtFine" / split).glob("*/*_gtFine_labelIds.png"))
     if not masks:
-        raise MrcfaError(f"{root / 'gtFine' / split} has no *_gtFine_labelIds.png; choose --split")
+        raise NotFound(f"{root / 'gtFine' / split} has no *_gtFine_labelIds.png; choose --split")
     clips = []
     for mask in masks:
         words = mask.name.removesuffix("_gtFine_labelIds.png").split("_")
         if len(words) != 3 or not words[2].isdecimal():
-            raise MrcfaError(f"{mask} is not named <city>_<sequence>_<frame>_gtFine_labelIds.png")
+            raise InvalidValue(f"{mask} is not named <city>_<sequence>_<frame>_gtFine_labelIds.png")
         city, sequence, number = words
         folder = root / "leftImg8bit_sequence" / split / city
         wanted = range(max(0, int(number) - reach), int(number) + 1)
         names = [f"{city}_{sequence}_{frame:06d}_leftImg8bit.png" for frame in wanted]
         images = tuple(folder / name for name in names if (folder / name).is_file())
         if not images or images[-1].name != names[-1]:
-            raise MrcfaError(f"the frame of {mask} is missing: {folder / names[-1]}")
+            raise NotFound(f"the frame of {mask} is missing: {folder / names[-1]}")
         clips.append(Clip(f"{city}_{sequence}_{number}", images, {images[-1]: mask}))
     return LabelledVideos(CITYSCAPES.labels, root, split, tuple(clips), dense=False)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.data.labels import Labels
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Damaged, Mismatch
 from mrcfa.extras import load
 
 
@@ -41,7 +41,7 @@ class LabelledVideos:
         else:
             one, other = next(pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1])
             what = f"the class {one!r} where {self.root} has {other!r}"
-        raise MrcfaError(
+        raise Mismatch(
             f"{bundle} has {what}; evaluate it on its own dataset, or export it with its --labels"
         )
 
@@ -52,9 +52,9 @@ class LabelledVideos:
             with pillow.open(mask) as opened:
                 values = np.asarray(opened)
         except (OSError, SyntaxError) as error:
-            raise MrcfaError(f"the mask {mask} cannot be read: {error}") from None
+            raise Damaged(f"the mask {mask} cannot be read: {error}") from None
         if values.ndim != 2 or values.dtype != np.uint8:
-            raise MrcfaError(f"the mask {mask} is no image of 8-bit labels; save it as indexed PNG")
+            raise Damaged(f"the mask {mask} is no image of 8-bit labels; save it as indexed PNG")
         return self.labels.classes_of(values, mask)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mrcfa.data.dataset import Clip
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import Damaged, NotFound, named
 from mrcfa.files import natural_order
 
 IMAGES = (".jpg", ".png")
@@ -14,11 +14,11 @@ def clips_in_folders(root: Path, split: str, sparse: bool = False) -> tuple[Clip
     index = root / f"{split}.txt"
     if not index.is_file():
         found = [path.stem for path in sorted(root.glob("*.txt"))]
-        raise MrcfaError(f"{root} has no {index.name}; its splits are {named(found) or 'none'}")
+        raise NotFound(f"{root} has no {index.name}; its splits are {named(found) or 'none'}")
     try:
         names = [line.strip() for line in index.read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError as error:
-        raise MrcfaError(f"{index} is no text of video names: {error}") from None
+        raise Damaged(f"{index} is no text of video names: {error}") from None
     return tuple(_clip(root / "data" / name, index, sparse) for name in names if name)
 
 
@@ -34,7 +34,7 @@ def _clip(folder: Path, index: Path, sparse: bool) -> Clip:
     elif missing and not sparse:
         problem = f"{named(missing, most=3)} has no mask"
     if problem:
-        raise MrcfaError(f"video {folder.name} of {index} is not complete: {problem}")
+        raise NotFound(f"video {folder.name} of {index} is not complete: {problem}")
     annotated = {path: masks[path.stem] for path in images if path.stem in masks}
     return Clip(folder.name, images, annotated)
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.data.dataset import Clip, LabelledVideos
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Mismatch
 from mrcfa.video.sources import read_image
 
 Classes = NDArray[np.uint8]
@@ -22,5 +22,5 @@ def labelled_frames(
         truth = None if mask is None else videos.truth(mask)
         if truth is not None and truth.shape != image.shape[:2]:
             sizes = (f"{height}×{width}" for height, width in (truth.shape, image.shape[:2]))
-            raise MrcfaError("the mask {} is {}, but its frame {}".format(mask, *sizes))
+            raise Mismatch("the mask {} is {}, but its frame {}".format(mask, *sizes))
         yield image, truth

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import Damaged, InvalidValue, Mismatch, NotFound, named
 
 Colour = tuple[int, int, int]
 
@@ -37,7 +37,7 @@ class Labels:
         table[list(self.values)] = np.arange(len(self.values))
         unknown = set(np.unique(mask).tolist()) - {*self.values, *self.ignore}
         if unknown:
-            raise MrcfaError(
+            raise Mismatch(
                 f"the mask {path} has the value {min(unknown)}, which the labels list neither as "
                 "a class nor as ignored; mend the mask or the labels"
             )
@@ -72,11 +72,11 @@ def read_labels(path: Path) -> Labels:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise MrcfaError(f"there is no labels file {path}") from None
+        raise NotFound(f"there is no labels file {path}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise MrcfaError(f"{path} is no text file of labels: {error}") from None
+        raise Damaged(f"{path} is no text file of labels: {error}") from None
     if "\0" in text:
-        raise MrcfaError(f"{path} is no text file of labels: it holds binary data")
+        raise Damaged(f"{path} is no text file of labels: it holds binary data")
     if text.lstrip().startswith(("{", "[")):
         return _from_json(text, path)
     return _checked(path, [line.strip() for line in text.splitlines() if line.strip()])
@@ -86,12 +86,12 @@ def _from_json(text: str, path: Path) -> Labels:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MrcfaError(f"{path} is no valid JSON: {error}") from None
+        raise Damaged(f"{path} is no valid JSON: {error}") from None
     if not isinstance(content, dict) or "names" not in content:
-        raise MrcfaError(f'{path} names no classes; write {{"names": ["road", "car"]}}')
+        raise InvalidValue(f'{path} names no classes; write {{"names": ["road", "car"]}}')
     unknown = sorted(content.keys() - _FIELDS)
     if unknown:
-        raise MrcfaError(
+        raise InvalidValue(
             f"{path} has unknown fields {named(unknown)}; it may have {named(sorted(_FIELDS))}"
         )
     return _checked(path, **content)
@@ -100,8 +100,8 @@ def _from_json(text: str, path: Path) -> Labels:
 def _checked(
     path: Path, names: Any, colours: Any = None, values: Any = None, ignore: Any = (IGNORED,)
 ) -> Labels:
-    def refuse(reason: str) -> MrcfaError:
-        return MrcfaError(f"{path} cannot be used: {reason}")
+    def refuse(reason: str) -> InvalidValue:
+        return InvalidValue(f"{path} cannot be used: {reason}")
 
     if not isinstance(names, list) or not all(
         isinstance(name, str) and name.strip() for name in names

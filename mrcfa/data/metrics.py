@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mrcfa.data.labels import IGNORED
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, Mismatch
 
 LabelMap = NDArray[np.integer]
 Scores = NDArray[np.float64]
@@ -35,7 +35,7 @@ class ConfusionMatrix:
         rows, columns = truth[labelled].astype(np.intp), prediction[labelled]
         for labels, what in ((rows, "truth"), (columns, "prediction")):
             if labels.size and not 0 <= labels.min() <= labels.max() < classes:
-                raise MrcfaError(
+                raise InvalidValue(
                     f"the {what} has labels from {labels.min()} to {labels.max()}, but classes are "
                     f"0 to {classes - 1}; mark pixels without ground truth with {IGNORED}"
                 )
@@ -142,7 +142,7 @@ class _Runs:
         if self._last is None:
             self.length = np.ones(labels.shape, np.int32)
         elif self._last.shape != labels.shape:
-            raise MrcfaError(
+            raise Mismatch(
                 f"a frame of {_size(labels)} follows one of {_size(self._last)}; "
                 "consistency is defined for the frames of one video, all of one size"
             )
@@ -153,7 +153,7 @@ class _Runs:
 
 def _check_shapes(prediction: LabelMap, truth: LabelMap) -> None:
     if prediction.shape != truth.shape:
-        raise MrcfaError(
+        raise Mismatch(
             f"the prediction is {_size(prediction)} but the truth {_size(truth)}; "
             "resize one of them first, by nearest neighbour"
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from mrcfa.data.datasets import dataset_named
 from mrcfa.data.labels import FEWEST, MOST
-from mrcfa.errors import MrcfaError, member, named
+from mrcfa.errors import InvalidValue, member, named
 
 FEATURE_CHANNELS = 256
 """Channels of the fused feature F and of the values (SegFormer's decode head)."""
@@ -127,31 +127,31 @@ class Config:
         if self.method is Method.SEGFORMER:
             object.__setattr__(self, "references", ())
         if self.key_stride not in STRIDES[:3]:
-            raise MrcfaError(f"key_stride is {self.key_stride}; choose one of 32, 16, 8")
+            raise InvalidValue(f"key_stride is {self.key_stride}; choose one of 32, 16, 8")
         stages = (self.widths, self.depths)
         if any(len(each) != len(STRIDES) or min(each) < 1 for each in stages):
-            raise MrcfaError(f"widths {self.widths} and depths {self.depths} are not four each")
+            raise InvalidValue(f"widths {self.widths} and depths {self.depths} are not four each")
         if self.affinity_channels < 1:
-            raise MrcfaError(f"affinity_channels is {self.affinity_channels}; use 1 or more")
+            raise InvalidValue(f"affinity_channels is {self.affinity_channels}; use 1 or more")
         if not 0 < self.keep <= 1:
-            raise MrcfaError(f"keep is {self.keep:g}; it must lie in (0, 1], as 0.5 does")
+            raise InvalidValue(f"keep is {self.keep:g}; it must lie in (0, 1], as 0.5 does")
         if self.scales not in (1, 2, 3, 4):
-            raise MrcfaError(f"scales is {self.scales}; choose 1, 2, 3 or 4")
+            raise InvalidValue(f"scales is {self.scales}; choose 1, 2, 3 or 4")
         offsets = self.references
         valid = bool(offsets) or self.method is Method.SEGFORMER
         if not valid or min(offsets, default=1) < 1 or sorted(set(offsets))[::-1] != list(offsets):
-            raise MrcfaError(
+            raise InvalidValue(
                 f"references {offsets} must be positive offsets, farthest first, such as (9, 6, 3)"
             )
         if not FEWEST <= self.classes <= MOST:
-            raise MrcfaError(
+            raise InvalidValue(
                 f"classes is {self.classes}; a uint8 mask holds {FEWEST} to {MOST} classes"
             )
         refined = self.kernels[: self.scales]
         if len(refined) < self.scales or not all(
             each and all(kernel > 0 and kernel % 2 for kernel in each) for each in refined
         ):
-            raise MrcfaError(
+            raise InvalidValue(
                 f"kernels {self.kernels} must list odd sizes for each of {self.scales} scales, "
                 "such as ((3, 3), (3, 3), (5, 3))"
             )
@@ -230,7 +230,7 @@ def preset(dataset: str, backbone: str, **changes: Any) -> Config:
     )
     unknown = changes.keys() - config.__dataclass_fields__.keys()
     if unknown:
-        raise MrcfaError(
+        raise InvalidValue(
             f"a config has no field {named(sorted(unknown))}; "
             f"it has {named(config.__dataclass_fields__, most=20)}"
         )
@@ -245,6 +245,6 @@ def check_size(size: tuple[int, int]) -> None:
         valid[1] = 64
     if valid != [height, width]:
         why = "is one token, too few for a norm" if size == (32, 32) else "is no multiple of 32"
-        raise MrcfaError(
+        raise InvalidValue(
             f"size {height}x{width} {why}; the next valid size is {valid[0]}x{valid[1]}"
         )

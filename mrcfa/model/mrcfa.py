@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, Mismatch
 from mrcfa.model.affinity import (
     AffinityRefinement,
     gather_tokens,
@@ -178,13 +178,13 @@ class MRCFA(SegFormer):
 
     def _check(self, clip: Tensor) -> tuple[int, int]:
         if clip.ndim != 5 or clip.shape[2] != 3:
-            raise MrcfaError(
+            raise InvalidValue(
                 f"a clip has shape (batch, frames, 3, height, width), not {tuple(clip.shape)}"
             )
         check_size((clip.shape[3], clip.shape[4]))
         wanted = len(self.config.references) + 1
         if clip.shape[1] not in (1, wanted):
-            raise MrcfaError(
+            raise Mismatch(
                 f"a clip of {clip.shape[1]} frames does not fit: give {wanted} "
                 f"({wanted - 1} references and the target), or 1 for the single-frame prediction"
             )

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import Damaged, Mismatch, NotFound, named
 from mrcfa.files import write_whole
 from mrcfa.model.segformer import SegFormer
 
@@ -101,7 +101,7 @@ def save_weights(model: SegFormer, path: str | Path) -> None:
 
 def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
-        raise MrcfaError(f"there is no weights file {path}")
+        raise NotFound(f"there is no weights file {path}")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -109,16 +109,16 @@ def _read(path: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore", UserWarning)  # an unusual pickle protocol
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise MrcfaError(_refusal(path, str(error))) from None
+        raise Damaged(_refusal(path, str(error))) from None
     except (OSError, EOFError, RuntimeError, ValueError, KeyError, SafetensorError):
-        raise MrcfaError(f"{path} is no checkpoint that PyTorch or safetensors can read") from None
+        raise Damaged(f"{path} is no checkpoint that PyTorch or safetensors can read") from None
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
     if not isinstance(content, Mapping) or not content:
-        raise MrcfaError(f"{path} holds no state dict; give a checkpoint of the model's weights")
+        raise Damaged(f"{path} holds no state dict; give a checkpoint of the model's weights")
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
-            raise MrcfaError(f"{path} holds no state dict: {key!r} is no tensor")
+            raise Damaged(f"{path} holds no state dict: {key!r} is no tensor")
     return dict(content)
 
 
@@ -158,7 +158,7 @@ def _compare_classes(
         if name == head and key in entries and entries[key].ndim == 4:
             found = len(entries[key])
             if found != classes:
-                raise MrcfaError(
+                raise Mismatch(
                     f"{path} has {found} classes and the model {classes}; "
                     f"name all {found} of them with --labels"
                 )
@@ -170,7 +170,7 @@ def _compare(path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, T
     if missing or surplus:
         parts = [f"lacks {named(missing)}"] if missing else []
         parts += [f"has unknown {named(surplus)}"] if surplus else []
-        raise MrcfaError(
+        raise Mismatch(
             f"{path} does not fit this model: it {' and '.join(parts)}; "
             "check --backbone and --dataset"
         )
@@ -180,7 +180,7 @@ def _compare(path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, T
         if value.shape != expected[key].shape
     ]
     if shapes:
-        raise MrcfaError(
+        raise Mismatch(
             f"{path} has other shapes than this model: {named(shapes)}; "
             "check --backbone and --dataset"
         )
@@ -190,7 +190,7 @@ def _compare(path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, T
         if value.is_floating_point() and not value.isfinite().all()
     ]
     if broken:
-        raise MrcfaError(f"{path} holds NaN or infinite weights in {named(broken)}")
+        raise Damaged(f"{path} holds NaN or infinite weights in {named(broken)}")
 
 
 def _authors_name(key: str) -> str:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mrcfa.bundle import EXPECTED, Bundle
 from mrcfa.data.synthetic import drifting_clip
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Damaged
 from mrcfa.manifest import Limits
 from mrcfa.parity import Parity
 from mrcfa.selftest.line import REPORT, Fault, Found
@@ -34,14 +34,14 @@ class Expected:
                 masks = content["masks"]
                 numbers = content["frames"] if "frames" in content else np.arange(len(masks))
         except (OSError, ValueError, KeyError) as error:
-            raise MrcfaError(f"{path} cannot be read ({error}); export the bundle anew") from None
+            raise Damaged(f"{path} cannot be read ({error}); export the bundle anew") from None
         if masks.dtype != np.uint8 or masks.shape[1:] != (height, width) or not len(masks):
-            raise MrcfaError(
+            raise Damaged(
                 f"{path} holds {masks.dtype} {masks.shape} instead of masks of "
                 f"{height}x{width}; export the bundle anew"
             )
         if len(numbers) != len(masks):
-            raise MrcfaError(
+            raise Damaged(
                 f"{path} has {len(masks)} masks of {len(numbers)} frames; export the bundle anew"
             )
         return cls(drifting_clip(int(numbers[-1]) + 1, (height, width)), numbers, masks)

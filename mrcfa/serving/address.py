@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, named
 
 EXAMPLE = "triton://127.0.0.1:8001/mrcfa"
 PATIENCE_S = 60.0
@@ -44,16 +44,18 @@ class Address:
             query = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
             patience = float(query.get("patience", PATIENCE_S))
         except ValueError as error:
-            raise MrcfaError(f"{place} is no address ({error}); write it like {EXAMPLE}") from None
+            raise InvalidValue(
+                f"{place} is no address ({error}); write it like {EXAMPLE}"
+            ) from None
         model = parts.path.strip("/")
         if not is_address(text) or not parts.hostname or not model or "/" in model:
-            raise MrcfaError(f"{place} is no address of a served model; write it like {EXAMPLE}")
+            raise InvalidValue(f"{place} is no address of a served model; write it like {EXAMPLE}")
         unknown = sorted(query.keys() - set(_QUERY))
         if unknown:
-            raise MrcfaError(f"{place} has {named(unknown)}; choose from {named(_QUERY)}")
+            raise InvalidValue(f"{place} has {named(unknown)}; choose from {named(_QUERY)}")
         wanted = query.get("shared_memory", "yes")
         if wanted not in ("yes", "no"):
-            raise MrcfaError(f"{place} has shared_memory={wanted}; choose yes or no")
+            raise InvalidValue(f"{place} has shared_memory={wanted}; choose yes or no")
         return cls(
             host=parts.hostname,
             port=port,

@@ -8,7 +8,7 @@ import mrcfa
 from mrcfa.bundle import Bundle
 from mrcfa.data.labels import Colour
 from mrcfa.decoding import Damage, from_json
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Damaged, Mismatch
 from mrcfa.files import fingerprint
 from mrcfa.manifest import Output
 from mrcfa.model.config import Config
@@ -70,7 +70,7 @@ class Served:
             }
             return from_json(cls, content)
         except (Damage, ValueError) as error:
-            raise MrcfaError(
+            raise Damaged(
                 f"{place} is no model that mrcfa wrote ({error}); make its repository with: "
                 "mrcfa triton BUNDLE -o REPOSITORY"
             ) from None
@@ -81,7 +81,7 @@ class Served:
         if ours == self.bundle:
             return
         config = bundle.config
-        raise MrcfaError(
+        raise Mismatch(
             f"{place} serves the bundle {self.bundle} ({_named(self.config)}, mrcfa {self.mrcfa}) "
             f"and {bundle.path} is the bundle {ours} ({_named(config)}, mrcfa "
             f"{bundle.manifest.mrcfa}); open the one that is served, or serve this one with: "

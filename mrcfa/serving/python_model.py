@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import MrcfaError, WrongState
 from mrcfa.extras import load
 from mrcfa.stream import Stream
 from mrcfa.streams import Streams
@@ -107,14 +107,14 @@ class TritonPythonModel:
 
     def _check(self, number: int, told: dict[str, Any]) -> None:
         if number not in self._frames:
-            raise MrcfaError(
+            raise WrongState(
                 f"sequence {number} is not known here (it ended, or was idle for too long); begin "
                 "a new one with the START flag"
             )
         here = self._frames[number]
         frame = told.get("frame", here)
         if frame != here:
-            raise MrcfaError(
+            raise WrongState(
                 f"sequence {number} is at frame {here} and this is frame {frame}: another client "
                 "uses the same id; begin a new one with the START flag"
             )

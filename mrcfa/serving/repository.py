@@ -14,7 +14,7 @@ from pathlib import Path
 
 import mrcfa
 from mrcfa.bundle import MANIFEST, Bundle
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import AlreadyExists, InvalidValue, Mismatch, Unsupported, named
 from mrcfa.files import replaced, sha256, write_whole
 from mrcfa.manifest import Device, Engine, Graph, Output, TensorSpec
 from mrcfa.serving import model_config as config
@@ -57,9 +57,9 @@ class ServingOptions:
     def __post_init__(self) -> None:
         for name, value in (("instances", self.instances), ("sequences", self.sequences)):
             if value < 1:
-                raise MrcfaError(f"--{name} is {value}; use 1 or more")
+                raise InvalidValue(f"--{name} is {value}; use 1 or more")
         if self.idle_s <= 0:
-            raise MrcfaError(f"--idle is {self.idle_s:g}; use more than 0 seconds")
+            raise InvalidValue(f"--idle is {self.idle_s:g}; use more than 0 seconds")
 
 
 def write_repository(
@@ -93,7 +93,7 @@ def _named_bundles(bundles: Sequence[Bundle]) -> dict[str, Bundle]:
     for bundle in bundles:
         name = bundle.path.resolve().name
         if name in found:
-            raise MrcfaError(
+            raise Mismatch(
                 f"{found[name].path} and {bundle.path} would both be served as {name}; "
                 "rename one of the folders"
             )
@@ -105,9 +105,9 @@ def _check_free(path: Path, force: bool) -> None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (path / RECORD).is_file():
-        raise MrcfaError(f"{path} exists and is no repository of mrcfa; choose another with -o")
+        raise AlreadyExists(f"{path} exists and is no repository of mrcfa; choose another with -o")
     if not force:
-        raise MrcfaError(f"{path} exists; --force replaces it, -o chooses another directory")
+        raise AlreadyExists(f"{path} exists; --force replaces it, -o chooses another directory")
 
 
 def _write_python(root: Path, name: str, bundle: Bundle, options: ServingOptions) -> None:
@@ -219,7 +219,7 @@ def _place(source: Path, target: Path, stateful: bool, batched: bool) -> None:
 def _engines(bundle: Bundle, options: ServingOptions) -> list[Engine]:
     """Of one variant: those that Triton can load."""
     if _batch(bundle):
-        raise MrcfaError(
+        raise Unsupported(
             f"{bundle.path} has {bundle.manifest.streams} streams, which its engines fix, while "
             "Triton's batches grow and shrink; choose --platform python or onnxruntime, or export "
             "with --streams 1"
@@ -227,7 +227,7 @@ def _engines(bundle: Bundle, options: ServingOptions) -> list[Engine]:
     found = [each for each in bundle.manifest.engines if each.flavour == "tensorrt"]
     if not found:
         has = named(each.name for each in bundle.manifest.engines) or "none"
-        raise MrcfaError(
+        raise Unsupported(
             f"Triton's tensorrt backend loads engines of TensorRT itself, not of TensorRT-RTX, and "
             f"{bundle.path} has {has}; build one on the GPU with: "
             f"mrcfa build {bundle.path} --flavour tensorrt, or choose --platform python"
@@ -235,7 +235,7 @@ def _engines(bundle: Bundle, options: ServingOptions) -> list[Engine]:
     precision = options.precision or "fp16"
     fitting = [each for each in found if each.precision == precision]
     if not fitting:
-        raise MrcfaError(
+        raise Unsupported(
             f"{bundle.path} has no {precision} engine of TensorRT, only "
             f"{named(each.name for each in found)}; choose one of them with --precision"
         )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mrcfa.data.labels import Labels
 from mrcfa.decoding import Damage, from_json
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Damaged, NotFound
 from mrcfa.files import CannotWrite, write_whole
 from mrcfa.model.config import Config
 from mrcfa.model.segformer import SegFormer
@@ -48,9 +48,9 @@ def read_facts(path: Path) -> Facts | None:
             text = (file.metadata() or {}).get(FIELD)
         return None if text is None else from_json(Facts, json.loads(text))
     except (Damage, ValueError) as error:
-        raise MrcfaError(f"{path} has damaged metadata: {error}") from None
+        raise Damaged(f"{path} has damaged metadata: {error}") from None
     except Exception as error:  # safetensors raises its own kind, or OSError
-        raise MrcfaError(f"{path} is no checkpoint that safetensors can read: {error}") from None
+        raise Damaged(f"{path} is no checkpoint that safetensors can read: {error}") from None
 
 
 def save_model(path: Path, model: SegFormer, facts: Facts) -> None:
@@ -91,7 +91,7 @@ def load_state(
     """Classifiers and optimizer as they were after that iteration."""
     path = _state_file(run, iteration)
     if not path.is_file():
-        raise MrcfaError(f"{path} is missing, so {run} cannot be resumed; start a new run")
+        raise NotFound(f"{path} is missing, so {run} cannot be resumed; start a new run")
     entries = load_file(path)
     heads = {key[5:]: value for key, value in entries.items() if key.startswith("head.")}
     trainee.deco.load_state_dict(heads)

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, Sampler
 
 from mrcfa.data.dataset import Clip, LabelledVideos
 from mrcfa.data.labels import IGNORED
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Mismatch, NotFound
 from mrcfa.model.config import MEAN, STD
 from mrcfa.model.frames import resize
 from mrcfa.training.recipe import Recipe
@@ -53,7 +53,7 @@ class Clips(Dataset[tuple[Tensor, Tensor]]):
             if image in clip.masks
         ]
         if not self._targets:
-            raise MrcfaError(
+            raise NotFound(
                 f"the split {videos.split!r} of {videos.root} has no masks to learn from"
             )
 
@@ -93,7 +93,7 @@ class Clips(Dataset[tuple[Tensor, Tensor]]):
             return image, np.full(image.shape[:2], IGNORED, np.uint8)
         truth = self._videos.truth(mask)
         if truth.shape != image.shape[:2]:
-            raise MrcfaError(f"the mask {mask} has another size than its frame; make them equal")
+            raise Mismatch(f"the mask {mask} has another size than its frame; make them equal")
         return image, truth
 
 

@@ -8,7 +8,7 @@ import typer
 
 import mrcfa
 from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 from mrcfa.model.config import Backbone, Method
 from mrcfa.progress import training
 from mrcfa.training.recipe import Precision, Recipe
@@ -79,7 +79,7 @@ def train(
     changes |= {"classes": len(videos.labels.names), "method": method}
     config = mrcfa.preset(preset, backbone.value, **changes)
     if method is Method.SEGFORMER and references is not None:
-        raise MrcfaError("segformer segments every frame by itself; leave --references out")
+        raise InvalidValue("segformer segments every frame by itself; leave --references out")
     for sentence in remarks(videos, config.depth) if leads else ():
         say(sentence)
     recipe = Recipe(

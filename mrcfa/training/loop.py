@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.datasets import labelled_videos
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import AlreadyExists, Damaged, Mismatch, MrcfaError, NotFound, named
 from mrcfa.extras import MissingExtra
 from mrcfa.files import CannotWrite
 from mrcfa.model.config import Config
@@ -143,7 +143,7 @@ class _Run:
                 save_last(run, self._trainee, self._optimizer, facts)
         except CannotWrite as error:
             if ended:
-                raise MrcfaError(f"{error}; make room and finish the run with --resume") from None
+                raise CannotWrite(f"{error}; make room and finish the run with --resume") from None
             if str(error) != self._refusal:
                 self._say(f"{error}; the run goes on, and {run / LAST} stays as it was")
             self._refusal = str(error)
@@ -228,16 +228,18 @@ def _validated(
 
 def _start(run: Path) -> None:
     if run.exists() and any(run.iterdir()):
-        raise MrcfaError(f"{run} holds a run already; --resume goes on with it, -o names another")
+        raise AlreadyExists(
+            f"{run} holds a run already; --resume goes on with it, -o names another"
+        )
     run.mkdir(parents=True, exist_ok=True)
 
 
 def _resumed(run: Path, facts: Facts, trainee: Trainee, optimizer: torch.optim.Optimizer) -> Facts:
     if not (run / LAST).is_file():
-        raise MrcfaError(f"{run} has no {LAST} to resume from; start it without --resume")
+        raise NotFound(f"{run} has no {LAST} to resume from; start it without --resume")
     found = read_facts(run / LAST)
     if found is None:
-        raise MrcfaError(f"{run / LAST} was not written by mrcfa train; start a new run")
+        raise Damaged(f"{run / LAST} was not written by mrcfa train; start a new run")
     other = [
         f"{part} {field.name} {theirs} and not {ours}"
         for part in ("config", "labels", "recipe")
@@ -246,7 +248,7 @@ def _resumed(run: Path, facts: Facts, trainee: Trainee, optimizer: torch.optim.O
         != (ours := getattr(getattr(facts, part), field.name))
     ]
     if other:
-        raise MrcfaError(
+        raise Mismatch(
             f"{run} was started with {', '.join(other)}; resume it with the same settings, or "
             "start a new run"
         )

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 
 CPU = torch.device("cpu")
 PATIENCE = timedelta(hours=12)
@@ -69,7 +69,7 @@ def joined(batch: int) -> Iterator[Process]:
         return
     world = int(os.environ["WORLD_SIZE"])
     if batch % world:
-        raise MrcfaError(
+        raise InvalidValue(
             f"a batch of {batch} cannot be shared by {world} processes; use a multiple"
         )
     if gpu:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 
 
 class Precision(str, Enum):
@@ -55,14 +55,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.batch < 1:
-            raise MrcfaError(
+            raise InvalidValue(
                 f"{self.iterations} iterations of batch {self.batch} train nothing; use 1 or more"
             )
         if not self.learning_rate > 0:
-            raise MrcfaError(f"the learning rate is {self.learning_rate:g}; it must be above 0")
+            raise InvalidValue(f"the learning rate is {self.learning_rate:g}; it must be above 0")
         if min(self.crop) < 64 or any(side % 32 for side in self.crop):
             height, width = self.crop
-            raise MrcfaError(
+            raise InvalidValue(
                 f"a crop of {height}x{width} does not fit; use multiples of 32 from 64"
             )
 

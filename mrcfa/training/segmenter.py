@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from mrcfa.bundle import WEIGHTS, Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import NotFound
 from mrcfa.model.config import Config
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.methods import build_model
@@ -41,7 +41,7 @@ class ModelSegmenter:
         path = checkpoint_of(run)
         facts = read_facts(path) if path.is_file() else None
         if facts is None:
-            raise MrcfaError(f"{run} is no run of mrcfa train: it has no {BEST} with its facts")
+            raise NotFound(f"{run} is no run of mrcfa train: it has no {BEST} with its facts")
         labels = facts.labels
         return cls(facts.config, path, labels.names, labels.colours, single)
 

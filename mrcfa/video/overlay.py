@@ -6,7 +6,7 @@ from difflib import get_close_matches
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import InvalidValue, named
 from mrcfa.extras import load
 from mrcfa.video.sinks import BLANK, Picture
 from mrcfa.video.style import Style
@@ -96,4 +96,4 @@ def class_index(name: str, classes: Sequence[str]) -> int:
     near = get_close_matches(asked, known, n=3, cutoff=0.5)
     near += [each for each in known if asked in each and each not in near]
     hint = f"did you mean {named(near, most=5)}" if near else f"there are {named(known, most=20)}"
-    raise MrcfaError(f"no class is called {name!r}; {hint}")
+    raise InvalidValue(f"no class is called {name!r}; {hint}")

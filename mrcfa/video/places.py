@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 
 
 def places_for(sources: Sequence[str], out: str | None) -> list[str]:
@@ -24,7 +24,7 @@ def places_for(sources: Sequence[str], out: str | None) -> list[str]:
     for place in places:
         for source in sources:
             if place != "-" and _same_file(place, source):
-                raise MrcfaError(f"{place} is the input; name another output with -o")
+                raise InvalidValue(f"{place} is the input; name another output with -o")
     return places
 
 
@@ -35,9 +35,9 @@ def names_for(sources: Sequence[str]) -> list[str]:
 
 def _shared(sources: Sequence[str], out: str | None) -> list[str]:
     if out is not None and (out == "-" or Path(out).suffix in (".mp4", ".npz")):
-        raise MrcfaError(f"{len(sources)} inputs cannot share {out}; name a folder with -o")
+        raise InvalidValue(f"{len(sources)} inputs cannot share {out}; name a folder with -o")
     if out is not None and Path(out).exists() and not Path(out).is_dir():
-        raise MrcfaError(f"{out} is no folder; name one with -o, for {len(sources)} inputs")
+        raise InvalidValue(f"{out} is no folder; name one with -o, for {len(sources)} inputs")
     names = names_for(sources)
     if out is None:
         return [f"{name}.mrcfa.mp4" for name in names]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Unsupported
 from mrcfa.serving.address import is_address
 from mrcfa.stream import Stream
 from mrcfa.streams import Streams
@@ -27,7 +27,7 @@ def open_session(bundle: Path, backend: str, inputs: int) -> Iterator["Session"]
     """
     slots = 1 if is_address(bundle) else Bundle.open(bundle).manifest.streams
     if 1 < slots < inputs:
-        raise MrcfaError(
+        raise Unsupported(
             f"{bundle} has {slots} slots and there are {inputs} inputs; leave some out, or "
             f"export with --streams {inputs}"
         )

@@ -15,7 +15,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, Unsupported
 from mrcfa.extras import load
 from mrcfa.files import check_writable, refusals_told, replaced
 
@@ -64,7 +64,7 @@ def _sink(
     if place == "-":
         return _pipe()
     if path.suffix and not path.is_dir() and path.suffix not in (".mp4", ".npz"):
-        raise MrcfaError(f"{place} cannot be written; use a name.mp4, a name.npz, a folder or -")
+        raise InvalidValue(f"{place} cannot be written; use a name.mp4, a name.npz, a folder or -")
     check_writable(path, folder=path.suffix not in (".mp4", ".npz"))
     if path.suffix == ".mp4":
         return _video(path, rate, numbered)
@@ -156,7 +156,7 @@ def _h264(file: Any, picture: Picture, rate: Fraction) -> Any:
     pixel. Masks are written without loss and over the full range of values.
     """
     if "libx264" not in load("av").codecs_available:
-        raise MrcfaError("this PyAV cannot write H.264; reinstall it with: pip install av")
+        raise Unsupported("this PyAV cannot write H.264; reinstall it with: pip install av")
     stream = file.add_stream("libx264", rate=rate)
     height, width = picture.shape[:2]
     stream.height, stream.width = height + height % 2, width + width % 2

@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.errors import MrcfaError, named
+from mrcfa.errors import Damaged, InvalidValue, MrcfaError, NotFound, Unsupported, named
 from mrcfa.extras import load
 from mrcfa.files import natural_order
 
@@ -48,12 +48,12 @@ class Span:
 
     def __post_init__(self) -> None:
         if not self.start >= 0 or not self.end > self.start:
-            raise MrcfaError(
+            raise InvalidValue(
                 f"--start {self.start:g} --end {self.end:g} is no stretch of time; "
                 "both are seconds, and the end comes after the start"
             )
         if self.stride < 1:
-            raise MrcfaError(f"--stride is {self.stride}; 1 takes every frame, 2 every other one")
+            raise InvalidValue(f"--stride is {self.stride}; 1 takes every frame, 2 every other one")
 
     def of(self, rate: Fraction) -> slice:
         """The same part as a slice of frame numbers."""
@@ -93,10 +93,12 @@ def open_source(
     span = span or Span()
     if place == "-":
         if raw is None:
-            raise MrcfaError("raw frames on standard input have no size; add --raw WIDTHxHEIGHT")
+            raise InvalidValue("raw frames on standard input have no size; add --raw WIDTHxHEIGHT")
         return RawFrames(sys.stdin.buffer, raw, span, rate)
     if raw is not None:
-        raise MrcfaError(f"--raw is the size of frames on standard input; read {place} without it")
+        raise InvalidValue(
+            f"--raw is the size of frames on standard input; read {place} without it"
+        )
     path = Path(place)
     if path.is_dir():
         return Images(place, [file for file in path.iterdir() if _is_image(file)], span, rate)
@@ -111,7 +113,7 @@ def open_source(
     if any(wildcard in place for wildcard in "*?["):
         found = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
         return Images(place, [file for file in found if _is_image(file)], span, rate)
-    raise MrcfaError(f"there is no {place}; name a video, a folder of images, a camera or a URL")
+    raise NotFound(f"there is no {place}; name a video, a folder of images, a camera or a URL")
 
 
 def open_sources(
@@ -119,7 +121,7 @@ def open_sources(
 ) -> list[Source]:
     """Those that the places name; `raw` is for standard input, if that is among them."""
     if places.count("-") > 1:
-        raise MrcfaError("standard input can be read once only; name - a single time")
+        raise InvalidValue("standard input can be read once only; name - a single time")
     return [
         open_source(place, span, rate, raw if place == "-" or "-" not in places else None)
         for place in places
@@ -134,12 +136,14 @@ class Video(Source):
         try:
             self._container = av.open(how.pop("file", name), **how)
         except av.error.FFmpegError as error:
-            raise MrcfaError(f"{name} cannot be opened: {error.strerror}; {remedy}") from None
+            kind = Damaged if isinstance(error, av.error.InvalidDataError) else NotFound
+            raise kind(f"{name} cannot be opened: {error.strerror}; {remedy}") from None
         stream = self._container.streams.best("video")
         if stream is None or stream.codec_context is None:
             self._container.close()
-            missing = "holds no pictures" if stream is None else "has a codec unknown to FFmpeg"
-            raise MrcfaError(f"{name} {missing}; {remedy}")
+            if stream is None:
+                raise NotFound(f"{name} holds no pictures; {remedy}")
+            raise Unsupported(f"{name} has a codec unknown to FFmpeg; {remedy}")
         stream.thread_type = "SLICE"  # with frames in parallel, a damaged one takes others along
         self._stream = stream
         self._span = span
@@ -254,7 +258,7 @@ class Images(Source):
         load("PIL.Image")  # or else every image would seem unreadable
         self._paths = sorted(paths, key=natural_order)[span.of(rate)]
         if not paths:
-            raise MrcfaError(f"{name} has no images; {named(sorted(IMAGE_SUFFIXES))} are read")
+            raise NotFound(f"{name} has no images; {named(sorted(IMAGE_SUFFIXES))} are read")
         stems = [path.stem for path in self._paths]
         distinct = len(set(stems)) == len(stems)
         self._names = stems if distinct else [f"{n:06d}" for n in range(len(stems))]
@@ -313,7 +317,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
                 image = pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             return np.array(image.convert("RGB"))
     except OSError as error:
-        raise MrcfaError(f"the image {path} cannot be read: {error}") from None
+        raise Damaged(f"the image {path} cannot be read: {error}") from None
 
 
 def _upright(frame: Any) -> NDArray[np.uint8]:
@@ -326,7 +330,7 @@ def _camera(place: str) -> dict[str, Any]:
     if sys.platform == "darwin":
         return {"file": place, "format": "avfoundation", "timeout": PATIENCE_S}
     if sys.platform == "win32":
-        raise MrcfaError("on Windows cameras have no index; pass the URL of a network stream")
+        raise Unsupported("on Windows cameras have no index; pass the URL of a network stream")
     device = f"/dev/video{place}" if place.isdecimal() else place
     return {"file": device, "format": "v4l2", "timeout": PATIENCE_S}
 

@@ -1,8 +1,8 @@
 """How the tests build the C++ library, run it and damage bundles for it.
 
-Everything is built with the ONNX Runtime library of the Python wheel and headers of the system or of
-the folder that `engines/cpp/fetch-headers build/headers` fills. `make test-all` builds it again with
-MRCFA_SANITIZE=address,undefined; MRCFA_SANITIZE=thread finds the races of threads.
+Everything is built with the ONNX Runtime library of the Python wheel and headers of the system or
+of the folder that `engines/cpp/fetch-headers build/headers` fills. `make test-all` builds it again
+with MRCFA_SANITIZE=address,undefined; MRCFA_SANITIZE=thread finds the races of threads.
 """
 
 import json

@@ -1,18 +1,27 @@
-"""Damaged bundles in C++: Python's sentences, and no manifest that breaks the reader."""
+"""What C++ cannot open: Python's sentences, and no manifest that breaks the reader.
+
+This is the one place that compares sentences of the two languages. Other tests of C++ look for the
+thing that an error names.
+"""
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cpp_library import edit, write
+from cpp_library import edit, with_engines, write
+from fake_gpu import Driver, fake_tensorrt
 from tomorrow import add_unknown_fields
 
 from mrcfa import Stream
 from mrcfa.bundle import MANIFEST
 from mrcfa.errors import MrcfaError
+from mrcfa.flavours import PLUGIN_NAME, PLUGIN_VARIABLE
+from mrcfa.machine import Gpu
 
 FUZZED = 100_000
 ENGINE = {
@@ -124,12 +133,65 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_bundle_meets_the_sentence_that_python_has_for_it(damage, segment, copy):
-    DAMAGES[damage](copy)
+@dataclass(frozen=True)
+class Refused:
+    """A bundle that the backend cannot open, and what it is asked for."""
+
+    damage: Callable[[Path], object]
+    backend: str = "onnxruntime:cpu"
+    precision: str | None = None
+
+
+def intact(path: Path) -> None:
+    """The bundle is fine; what is asked of it is not."""
+
+
+REFUSED = {
+    **{name: Refused(damage) for name, damage in DAMAGES.items()},
+    "graphs that were not exported": Refused(intact, precision="int8"),
+    "no engine": Refused(intact, "tensorrt"),
+    "no engine of that precision": Refused(with_engines, "tensorrt", "int8"),
+    "no engine of that name": Refused(with_engines, "tensorrt:rtx"),
+    "engines of another GPU": Refused(
+        lambda path: with_engines(path, compute_capabilities=[86, 89]), "tensorrt"
+    ),
+    "engines of another version": Refused(
+        lambda path: with_engines(path, tensorrt="10.13.2"), "tensorrt"
+    ),
+    "engines of another major version": Refused(
+        lambda path: with_engines(path, tensorrt="11.1.0", version_compatible=True), "tensorrt"
+    ),
+    "a plugin library that is not there": Refused(
+        lambda path: with_engines(path, plugin=PLUGIN_NAME), "tensorrt", "fp16"
+    ),
+    "an engine cut short": Refused(
+        lambda path: write(with_engines(path) / "encoder.fp16.onnx", b"plan"), "tensorrt"
+    ),
+}
+
+
+@pytest.fixture
+def same_gpu(monkeypatch):
+    """Python's fake GPU, as C++ has it."""
+    driver = Driver("Fake RTX")
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
+    monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(driver, "tensorrt", "10.3.0"))
+    monkeypatch.setattr("mrcfa.machine.gpus", lambda: [Gpu(driver.device_name, driver.sm)])
+    monkeypatch.setenv(PLUGIN_VARIABLE, "/nowhere/libmrcfa_plugin.so")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_opened_meets_the_sentence_that_python_has_for_it(
+    case, request, copy, same_gpu
+):
+    asked = REFUSED[case]
+    asked.damage(copy)
     with pytest.raises(MrcfaError) as error:
-        Stream(copy, "onnxruntime:cpu")
-    done = segment(copy)
+        Stream(copy, asked.backend, precision=asked.precision)
+    on_gpu = asked.backend.startswith("tensorrt")
+    segment = request.getfixturevalue("fake_gpu" if on_gpu else "segment")
+    precision = () if asked.precision is None else ("--precision", asked.precision)
+    done = segment(copy, "--backend", asked.backend, *precision)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode() == f"mrcfa-segment: {error.value}\n"
 
@@ -146,7 +208,7 @@ def test_classes_of_ones_own_have_their_names(segment, copy):
     names = ["road", "parked car", "Bäume"]
     edit(copy, classes=names, palette=[(1, 2, 3), (4, 5, 6), (7, 8, 9)])
     assert Stream(copy).classes == tuple(names)
-    assert "\nclasses: road, parked car, Bäume\n" in segment(copy, "--info").stdout.decode()
+    assert ", ".join(names) in segment(copy, "--info").stdout.decode()
 
 
 def small_manifest(bundle: Path) -> dict[str, Any]:

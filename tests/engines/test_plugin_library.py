@@ -17,6 +17,7 @@ from typing import Any
 
 import onnx
 import pytest
+from naming import names
 from onnx import TensorProto, helper
 
 PLUGIN = Path(__file__).parents[2] / "engines" / "plugin"
@@ -94,7 +95,8 @@ def build(rtx: Path, library: Path | None, model: onnx.ModelProto) -> dict[str, 
     """`build_report` in a process of its own, with all that TensorRT and the plugin said."""
     path = rtx / "model.onnx"
     onnx.save(model, path)
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(rtx)}
+    paths = {"LD_LIBRARY_PATH": str(rtx), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, **paths}
     command = [sys.executable, __file__, str(path), *([str(library)] if library else [])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -119,7 +121,7 @@ def test_without_the_library_the_body_is_taken_and_topk_is_too_large(rtx: Path) 
     report = build(rtx, None, select_tokens_model(FIELDS))
     assert "TOPK" in report["layers"]
     assert report["plan_holds"] is None
-    assert "K exceeds the maximum value allowed (3840)" in report["said"]
+    assert names(report["said"], 3840)
 
 
 def test_fp32_affinities_and_an_enlarged_map_are_built(library: Path, rtx: Path) -> None:
@@ -131,26 +133,23 @@ def test_fp32_affinities_and_an_enlarged_map_are_built(library: Path, rtx: Path)
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "things"),
     [
-        ({"keep": 0}, "field 'keep' is 0; it must be between 1 and 5000"),
-        ({"keep": 5001}, "field 'keep' is 5001; it must be between 1 and 5000"),
-        ({"top": 9}, "field 'top' is 9; it must be between 1 and 8"),
-        ({"factor": 3}, "field 'factor' is 3; it must be between 1 and 2"),
-        ({"height": 0}, "field 'height' is 0; it must be between 1 and"),
-        ({"height": 40000, "width": 40000}, "a grid of 40000x40000 with factor 1 has more than"),
-        (
-            {"width": 99, "keep": 7},
-            "affinities have 5000 keys, but height 50 and width 99 make 4950",
-        ),
+        ({"keep": 0}, ("'keep'", 0, 1, 5000)),
+        ({"keep": 5001}, ("'keep'", 5001, 1, 5000)),
+        ({"top": 9}, ("'top'", 9, 1, 8)),
+        ({"factor": 3}, ("'factor'", 3, 1, 2)),
+        ({"height": 0}, ("'height'", 0, 1)),
+        ({"height": 40000, "width": 40000}, ("40000x40000", "factor 1")),
+        ({"width": 99, "keep": 7}, (5000, "height 50", "width 99", 4950)),
     ],
 )
-def test_wrong_fields_are_refused_with_a_sentence(
-    library: Path, rtx: Path, changes: dict[str, int], sentence: str
+def test_wrong_fields_are_refused_by_name(
+    library: Path, rtx: Path, changes: dict[str, int], things: tuple[object, ...]
 ) -> None:
     report = build(rtx, library, select_tokens_model({**FIELDS, **changes}))
     assert report["plan_holds"] is None
-    assert f"mrcfa::SelectTokens: {sentence}" in report["said"]
+    assert any(names(line, "mrcfa::SelectTokens", *things) for line in report["said"].splitlines())
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -158,7 +157,8 @@ def test_a_missing_field_is_named(library: Path, rtx: Path, name: str) -> None:
     fields = {field: value for field, value in FIELDS.items() if field != name}
     report = build(rtx, library, select_tokens_model(fields))
     assert report["layers"] == []
-    assert f"mrcfa::SelectTokens: field '{name}' is missing" in report["said"]
+    lines = report["said"].splitlines()
+    assert any(names(line, "mrcfa::SelectTokens", f"'{name}'") for line in lines)
 
 
 def build_report(model: Path, library: Path | None = None) -> dict[str, Any]:

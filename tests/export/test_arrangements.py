@@ -39,16 +39,17 @@ def test_a_frame_has_the_models_logits(backbone, switches, arrangement, clip):
     assert error(model, arrangement, clip(1, 96, 160)[0]) < 1e-5
 
 
-def error(model, arrangement, image):
-    """The largest of a first frame's logits, as a share of their range."""
+def error(model, arrangement, image, rounded=in_fp32):
+    """The largest error of a first frame's logits, as a share of their range."""
     config = model.config
     features = model.encode(network_input(image, config.size))
     references = [model.answer(features)] * len(config.references)
     expected = model.decode(model.ask(features), references)
-    encoder = in_fp32(arrangement.encoder(model, config.size))
-    decoder = in_fp32(arrangement.decoder(model, config.size, Output.LOGITS))
-    state = list(decoder_inputs(config, torch.float32).values())[-2:]
-    *_, logits = decoder(*encoder(torch.from_numpy(image)[None]), *state)
+    encoder = rounded(arrangement.encoder(model, config.size))
+    decoder = rounded(arrangement.decoder(model, config.size, Output.LOGITS))
+    features = encoder(torch.from_numpy(image)[None])
+    state = list(decoder_inputs(config, features[-1].dtype).values())[-2:]
+    *_, logits = decoder(*features, *state)
     return (logits - expected).abs().max() / (expected.max() - expected.min())
 
 
@@ -59,6 +60,19 @@ def test_affinities_whose_exponentials_no_constant_keeps_in_range_have_a_maximum
     torch.nn.init.constant_(last.weight, 100)
     assert exponent_offset(model) is None
     assert error(model, ORT_CPU, clip(1, 96, 160)[0]) < 1e-4  # exponents of hundreds, in FP32
+
+
+@torch.no_grad()
+def test_fp16_survives_affinities_that_would_overflow_unscaled(clip):
+    """In PyTorch, whose FP16 products overflow where those of a GPU do."""
+    model = MRCFA(preset("vspw", "b1", size=(96, 160), depths=ONE_BLOCK), seed=1)
+    for weight in (*model.query.parameters(), *model.key.parameters()):
+        weight.mul_(100)
+    image = clip(1, 96, 160)[0]
+    features = model.encode(network_input(image, (96, 160)))
+    affinity = model.ask(features).queries[32] @ model.answer(features).keys[32].transpose(1, 2)
+    assert affinity.abs().max() > torch.finfo(torch.float16).max
+    assert error(model, PLAIN, image, in_fp16) < 5e-3
 
 
 def test_rounding_leaves_norms_and_pixels_in_fp32_and_everything_else_in_fp16():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from naming import names
 
 from mrcfa import load_weights, preset
 from mrcfa.bundle import Bundle
@@ -43,23 +44,24 @@ def exported(monkeypatch, bundle):
 def test_another_size_is_told_and_taken(tmp_path, command, exported):
     path = checkpoint(tmp_path / "best.safetensors")
     code, _, err = command("export", "--weights", path, "--size", "128x192")
-    assert (code, err) == (0, "mrcfa: trained with size (64, 96), exported with (128, 192)\n")
+    assert code == 0
+    assert names(err, "(64, 96)", "(128, 192)")
     assert exported[0].size == (128, 192)
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "things"),
     [
-        (["--backbone", "b1"], "was trained with b0 where --backbone says b1; leave --backbone"),
-        (["--dataset", "cityscapes"], "was trained with vspw where --dataset says cityscapes"),
-        (["--labels", "two.txt"], "was trained with 12 where --labels says 2; leave --labels out"),
+        (["--backbone", "b1"], ("b0", "b1")),
+        (["--dataset", "cityscapes"], ("vspw", "cityscapes")),
+        (["--labels", "two.txt"], (12, 2)),
     ],
 )
-def test_a_flag_that_contradicts_is_refused(words, says, tmp_path, command, exported):
+def test_a_flag_that_contradicts_is_refused(words, things, tmp_path, command, exported):
     (tmp_path / "two.txt").write_text("road\ncar\n")
     code, _, err = command("export", "--weights", checkpoint(tmp_path / "b.safetensors"), *words)
     assert code == 2
-    assert says in err
+    assert names(err, "b.safetensors", words[0], *things)
     assert not exported
 
 
@@ -67,7 +69,7 @@ def test_the_weights_in_the_box_are_exported_by_a_flag(tmp_path, command):
     words = ("--demo", "--size", "96x160", "--frame", "163x289", "--variants", "fp32", "-o", "b")
     code, _, err = command("export", *words)
     assert code == 0
-    assert "know the world of mrcfa sample only" in err
+    assert "mrcfa sample" in err
     manifest = Bundle.open(tmp_path / "b").manifest
     assert (manifest.classes, manifest.palette) == (WORLD.names, WORLD.colours)
     assert manifest.weights.origin == "demo.safetensors"
@@ -77,7 +79,7 @@ def test_the_weights_in_the_box_and_others_exclude_each_other(tmp_path, command)
     path = checkpoint(tmp_path / "mine.safetensors")
     code, _, err = command("export", "--demo", "--weights", path)
     assert (code, err.count("\n")) == (2, 1)
-    assert "--demo brings its own weights" in err
+    assert names(err, "--demo", "mine.safetensors")
 
 
 def test_published_weights_are_half_as_large_and_the_same_model(tmp_path):
@@ -99,4 +101,4 @@ def test_metadata_that_no_model_can_have_is_told(tmp_path, command):
     path.write_bytes(content.replace(b'\\"keep\\": 0.8', b'\\"keep\\": 8.8'))
     code, _, err = command("export", "--weights", path)
     assert code == 2
-    assert "has damaged metadata: keep is 8.8" in err
+    assert names(err, "b.safetensors", "keep", "8.8")

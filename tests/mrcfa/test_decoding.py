@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 import pytest
+from naming import naming
 
 from mrcfa.decoding import Damage, from_json
 
@@ -50,32 +51,31 @@ def test_annotations_say_what_becomes_of_the_json():
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "things"),
     [
-        ({"inner": 5}, "there is no object that could hold 'name'"),
-        ({"inner": {}}, "it lacks 'name'"),
-        ({"inner": {"name": 5}}, "name is no text"),
-        ({"inner": {"name": "a", "sizes": 5}}, "sizes is no list"),
-        ({"inner": {"name": "a", "sizes": [1.5]}}, "sizes is no integer"),
-        ({"inner": {"name": "a", "sizes": [True]}}, "sizes is no integer"),
-        ({"pair": [1]}, "pair is no list of 2"),
-        ({"pair": [1, "x"]}, "pair is no number"),
-        ({"colour": "green"}, "colour is neither red nor blue"),
-        ({"parts": []}, "parts is no object"),
-        ({"note": 5}, "note is no text"),
-        ({"flag": 1}, "flag is no truth value"),
-        ({"extra": {"a": None}}, "extra is no integer"),
+        ({"inner": 5}, ("name",)),
+        ({"inner": {}}, ("name",)),
+        ({"inner": {"name": 5}}, ("name",)),
+        ({"inner": {"name": "a", "sizes": 5}}, ("sizes",)),
+        ({"inner": {"name": "a", "sizes": [1.5]}}, ("sizes",)),
+        ({"inner": {"name": "a", "sizes": [True]}}, ("sizes",)),
+        ({"pair": [1]}, ("pair", 2)),
+        ({"pair": [1, "x"]}, ("pair",)),
+        ({"colour": "green"}, ("colour", "red", "blue")),
+        ({"parts": []}, ("parts",)),
+        ({"note": 5}, ("note",)),
+        ({"flag": 1}, ("flag",)),
+        ({"extra": {"a": None}}, ("extra",)),
     ],
     ids=str,
 )
-def test_a_mistake_is_named(change, says):
-    with pytest.raises(Damage) as damage:
+def test_a_mistake_is_named(change, things):
+    with pytest.raises(Damage, match=naming(*things)):
         from_json(Outer, {**GOOD, **change})
-    assert str(damage.value) == says
 
 
 @pytest.mark.parametrize("missing", ["inner", "pair", "colour", "parts", "note"])
 def test_what_has_no_default_is_missed(missing):
     content = {name: value for name, value in GOOD.items() if name != missing}
-    with pytest.raises(Damage, match=f"it lacks '{missing}'"):
+    with pytest.raises(Damage, match=naming(missing)):
         from_json(Outer, content)

@@ -1,10 +1,12 @@
 """`mrcfa doctor` tries: what works, what is there and does not, and what to do about it."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import onnx
 import pytest
+from naming import naming
 
 from mrcfa import drivers, trials
 from mrcfa.drivers import CudaNeed, cuda_needs
@@ -38,9 +40,11 @@ def test_the_one_node_model_adds_a_vector_to_itself():
 
 def test_a_session_runs_on_the_providers_that_are_there_and_others_are_missing():
     found = {each.name: each for each in tried([finding("onnxruntime")])}
-    assert (found["ort:cpu"].works, found["ort:cpu"].said) == (True, "a session runs")
+    assert found["ort:cpu"].works is True
     assert found["ort:cuda"].found is None
-    assert found["ort:cuda"].remedy.startswith("pip uninstall -y onnxruntime, then pip install")
+    assert re.search(
+        naming("pip uninstall -y onnxruntime", "pip install"), found["ort:cuda"].remedy
+    )
 
 
 def test_a_provider_that_onnx_runtime_leaves_out_in_silence_is_found(stand_in):
@@ -57,7 +61,7 @@ def test_a_provider_that_onnx_runtime_leaves_out_in_silence_is_found(stand_in):
     found = {each.name: each for each in tried([finding("onnxruntime")])}
     assert found["ort:cpu"].works is True
     assert found["ort:cuda"].works is False
-    assert "would take the CPU in silence" in found["ort:cuda"].said
+    assert re.search(naming("ONNX Runtime", "CPU"), found["ort:cuda"].said)
 
 
 def test_a_runtime_that_crashes_or_does_not_start_does_not_take_doctor_down(stand_in, command):
@@ -78,9 +82,7 @@ def test_a_runtime_that_crashes_or_does_not_start_does_not_take_doctor_down(stan
     )
     (tensorrt,) = tried([finding("tensorrt")])
     assert tensorrt.works is False
-    assert tensorrt.said == (
-        "its runtime does not start: CUDA initialization failure with error: 35"
-    )
+    assert "CUDA initialization failure with error: 35" in tensorrt.said
 
 
 def test_packages_that_want_a_newer_driver_are_told_where_there_is_one(monkeypatch):
@@ -89,7 +91,7 @@ def test_packages_that_want_a_newer_driver_are_told_where_there_is_one(monkeypat
     monkeypatch.setattr(trials, "TRIALS", {})
     _, unmet = tried([finding("CUDA driver", "12.4")])
     assert (unmet.name, unmet.works) == ("tensorrt-rtx-cu13", False)
-    assert unmet.said == "needs a driver of CUDA 13.0 and this one has 12.4"
+    assert re.search(naming("13.0", "12.4"), unmet.said)
     assert len(tried([finding("CUDA driver", "13.1")])) == 1
     assert len(tried([finding("CUDA driver", None)])) == 1
 
@@ -108,7 +110,7 @@ def test_what_packages_need_is_read_from_their_names(monkeypatch):
         "tensorrt-rtx-cu13 1.7.1": "13.0",
     }
     remedy = needs["tensorrt-rtx-cu13 1.7.1"].remedy
-    assert "update the driver to 580 or later" in remedy
+    assert re.search(naming("driver", 580), remedy)
     assert "pip uninstall -y tensorrt_rtx tensorrt_rtx_cu13 tensorrt_rtx_cu13_bindings" in remedy
     assert 'pip install ".[rtx-cu12]"' in remedy
     assert needs["tensorrt-cu12 10.9"].met_by("12.2")

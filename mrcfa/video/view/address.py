@@ -5,7 +5,7 @@ import socket
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, NotFound
 
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 64
@@ -37,7 +37,7 @@ def listen(place: str) -> Listener:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise MrcfaError(f"--view {place}: there is no host {host!r}; name one of yours") from None
+        raise NotFound(f"--view {place}: there is no host {host!r}; name one of yours") from None
     family, kind, protocol, _, address = found[0]
     opened = socket.socket(family, kind, protocol)
     try:
@@ -46,7 +46,7 @@ def listen(place: str) -> Listener:
         opened.listen(_BACKLOG)
     except OSError as error:
         opened.close()
-        raise MrcfaError(
+        raise InvalidValue(
             f"--view {place}: {host} port {port} cannot be used: {error.strerror}; "
             "choose another one, or 0 for any that is free"
         ) from None
@@ -61,7 +61,7 @@ def _parsed(place: str) -> tuple[str, int]:
     elif ":" in host:
         host = ""  # an address of IPv6 wants brackets, or its end would be the port
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16) or (colon and not host):
-        raise MrcfaError(
+        raise InvalidValue(
             f"--view {place!r} is no [HOST:]PORT; write it like 8080, 0.0.0.0:8080 or [::1]:8080"
         )
     return host or LOOPBACK, int(port)

@@ -5,6 +5,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from naming import naming
 from torch.nn import functional as F
 
 from export.exporter import ExportOptions, export_bundle
@@ -14,7 +15,7 @@ from export.ort_cpu.retrieval import LastAxisMask
 from export.precision import in_fp32
 from export.variants import VARIANTS
 from mrcfa.bundle import Bundle
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import NotEqual
 from mrcfa.model.frames import FullSizeMask
 
 CLASSES, HEIGHT, WIDTH = 5, 37, 11
@@ -128,6 +129,7 @@ def test_a_decoder_shifted_by_a_pixel_fails_the_export(tmp_path, monkeypatch, ch
     monkeypatch.setattr("export.exporter.to_onnx", traced)
     monkeypatch.setattr("export.ort_cpu.arrangement.with_corner_mask", shifted)
     options = ExportOptions((96, 160), variants=[VARIANTS["fp32"]])
-    with pytest.raises(MrcfaError, match="not the model: fp32 pixels with the same class"):
-        export_bundle(source.config, tmp_path / "b", checkpoint("b0"), options=options)
+    weights = checkpoint("b0", source.config.depths)
+    with pytest.raises(NotEqual, match=naming("fp32 pixels with the same class")):
+        export_bundle(source.config, tmp_path / "b", weights, options=options)
     assert not list(tmp_path.iterdir())

@@ -88,7 +88,7 @@ def test_attention_is_in_8_bits_with_its_answer_rounded_where_it_is_made(made):
         and makers[node.input[0]].op_type == "DequantizeLinear"
         and makers[makers[makers[node.input[0]].input[0]].input[0]].op_type == "Softmax"
     ]
-    assert len(mixing) == 8
+    assert len(mixing) == sum(bundle.config.depths)
     for node in mixing:
         assert [each.op_type for each in readers[node.output[0]]] == ["QuantizeLinear"]
 

@@ -4,11 +4,12 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from naming import naming
 from on_gpu import OnGpu
 
 from mrcfa import Stream
 from mrcfa.backends.cuda import Cuda, CudaStream
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_version_3_without_a_stream_may_have_a_copy_under_way(facts, driver, bui
 
 
 def test_version_3_must_not_name_stream_0(driver, built, clip):
-    with pytest.raises(MrcfaError, match="stream 0, which __cuda_array_interface__ forbids"):
+    with pytest.raises(InvalidValue, match=naming("stream 0", "__cuda_array_interface__")):
         check(driver, built, clip(1, 96, 160)[0], driver.LEGACY, version=3, stream=0)
 
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from cameras import turmoil
+from naming import naming
 from on_gpu import OnGpu, read_back
 
 from mrcfa import Stream, Streams
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Mismatch
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_a_frame_of_another_size_on_the_gpu_is_a_sentence_and_the_others_go_on(
     frames, lone = clip(2, 96, 160), Stream(bundle("b0"), "onnxruntime:cpu")
     streams = Streams(four, "tensorrt")
     np.testing.assert_array_equal(streams({"a": frames[0]})["a"], lone(frames[0]))
-    with pytest.raises(MrcfaError, match="a frame on the GPU is uint8 of shape"):
+    with pytest.raises(Mismatch, match=naming((96, 160, 3), (50, 70, 3), "GPU")):
         streams({"a": frames[1], "b": OnGpu(clip(1, 50, 70)[0])})
     assert streams.cameras == ("a",)
     np.testing.assert_array_equal(streams({"a": frames[1]})["a"], lone(frames[1]))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from naming import naming
 
 from mrcfa.data.metrics import (
     IGNORED,
@@ -10,7 +11,7 @@ from mrcfa.data.metrics import (
     mean_consistency,
     pooled_consistency,
 )
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, Mismatch
 
 
 def confusion(prediction, truth, classes=3) -> ConfusionMatrix:
@@ -89,12 +90,12 @@ def test_without_labelled_pixels_there_is_no_score():
 
 
 def test_labels_beyond_the_classes_are_refused():
-    with pytest.raises(MrcfaError, match="truth has labels from 0 to 3, but classes are 0 to 2"):
+    with pytest.raises(InvalidValue, match=naming("truth", 3, 2, IGNORED)):
         confusion([[0, 1]], [[0, 3]])
 
 
 def test_masks_of_different_sizes_are_refused():
-    with pytest.raises(MrcfaError, match="prediction is 1×2 but the truth 2×1"):
+    with pytest.raises(Mismatch, match=naming("prediction", "1×2", "truth", "2×1")):
         confusion([[0, 1]], [[0], [1]])
 
 
@@ -154,7 +155,7 @@ def test_windows_without_still_pixels_are_left_out():
 
 def test_frames_of_another_size_are_no_part_of_the_video():
     video = consistency([[[0, 1]]], [[[0, 1]]])
-    with pytest.raises(MrcfaError, match="a frame of 2×1 follows one of 1×2"):
+    with pytest.raises(Mismatch, match=naming("2×1", "1×2")):
         video.add(np.zeros((2, 1), np.uint8), np.zeros((2, 1), np.uint8))
 
 

@@ -5,13 +5,14 @@ import json
 import av
 import numpy as np
 import pytest
+from naming import naming
 from PIL import Image
 
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.data.sample import FIRST_SEED, write_sample
 from mrcfa.data.world.labels import WORLD
 from mrcfa.data.world.scene import scene
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import AlreadyExists
 
 SIZE = (96, 160)
 
@@ -112,6 +113,6 @@ def test_many_videos_are_drawn_by_several_processes_alike(tmp_path):
 
 def test_a_folder_in_use_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(MrcfaError, match="already there and not empty"):
+    with pytest.raises(AlreadyExists, match=naming(tmp_path)):
         write_sample(tmp_path, {"val": 1}, frames=1, size=SIZE)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import torch
 from cases import GOLDEN, normalised
+from naming import naming
 
 from mrcfa import MRCFA, preset
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue, Mismatch
 
 
 def golden(backbone: str, frames: int) -> dict[str, np.ndarray]:
@@ -105,14 +106,14 @@ def test_initialisation_follows_the_seed_alone():
 
 
 @pytest.mark.parametrize(
-    ("shape", "says"),
+    ("shape", "kind", "things"),
     [
-        ((1, 3, 3, 64, 64), "give 4 "),
-        ((1, 4, 3, 90, 150), "96x160"),
-        ((4, 3, 64, 64), "shape"),
-        ((1, 4, 1, 64, 64), "shape"),
+        ((1, 3, 3, 64, 64), Mismatch, (3, 4)),
+        ((1, 4, 3, 90, 150), InvalidValue, ("90x150", "96x160")),
+        ((4, 3, 64, 64), InvalidValue, ((4, 3, 64, 64),)),
+        ((1, 4, 1, 64, 64), InvalidValue, ((1, 4, 1, 64, 64),)),
     ],
 )
-def test_a_clip_that_does_not_fit_is_refused_with_the_remedy(shape, says, golden_model):
-    with pytest.raises(MrcfaError, match=says):
+def test_a_clip_that_does_not_fit_is_refused_with_the_remedy(shape, kind, things, golden_model):
+    with pytest.raises(kind, match=naming(*things)):
         golden_model("b0")(torch.zeros(shape))

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from naming import naming
 
-from mrcfa import MrcfaError, Stream
-from mrcfa.serving.address import Address, Credentials, is_address
+from mrcfa import Stream
+from mrcfa.backends import Unfit
+from mrcfa.errors import InvalidValue
+from mrcfa.serving.address import EXAMPLE, Address, Credentials, is_address
 
 
 def test_an_address_is_no_folder_even_as_a_path():
@@ -27,23 +30,24 @@ def test_tls_patience_and_authority_are_in_the_address_and_secrets_in_the_enviro
 
 
 @pytest.mark.parametrize(
-    ("address", "sentence"),
+    ("address", "kind", "things"),
     [
-        ("triton://host:8001", "is no address of a served model; write it like triton://"),
-        ("triton://host:many/mrcfa", "is no address"),
-        ("triton://host/a/b", "is no address of a served model"),
-        ("triton://host/mrcfa?patience=long", "is no address"),
-        ("triton://host/mrcfa?user=me", "has user; choose from patience"),
-        ("triton://host/mrcfa?shared_memory=2", "choose yes or no"),
-        ("triton://127.0.0.1:1/mrcfa", "no answer from triton://127.0.0.1:1/mrcfa"),
+        ("triton://host:8001", InvalidValue, (EXAMPLE,)),
+        ("triton://host:many/mrcfa", InvalidValue, ("many", EXAMPLE)),
+        ("triton://host/a/b", InvalidValue, (EXAMPLE,)),
+        ("triton://host/mrcfa?patience=long", InvalidValue, ("long", EXAMPLE)),
+        ("triton://host/mrcfa?user=me", InvalidValue, ("user", "patience", "shared_memory")),
+        ("triton://host/mrcfa?shared_memory=2", InvalidValue, ("yes", "no")),
+        ("triton://127.0.0.1:1/mrcfa", Unfit, ("tritonserver", "8001")),
     ],
 )
-def test_what_is_no_server_is_a_sentence(address, sentence):
+def test_what_is_no_server_is_a_sentence(address, kind, things):
     pytest.importorskip("tritonclient", reason="not run: tritonclient is not installed")
-    with pytest.raises(MrcfaError, match=sentence):
+    with pytest.raises(kind, match=naming(address, *things)):
         Stream(address)
 
 
 def test_a_server_has_chosen_its_backend():
-    with pytest.raises(MrcfaError, match="leave the backend eager out"):
-        Stream("triton://127.0.0.1:1/mrcfa", "eager")
+    address = "triton://127.0.0.1:1/mrcfa"
+    with pytest.raises(InvalidValue, match=naming(address, "eager")):
+        Stream(address, "eager")

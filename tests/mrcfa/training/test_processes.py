@@ -7,12 +7,13 @@ import sys
 
 import pytest
 import torch
+from naming import naming
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import cli
 from mrcfa.data.sample import write_sample
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 from mrcfa.training.log import LOG
 from mrcfa.training.processes import joined
 from mrcfa.training.runs import LAST
@@ -73,7 +74,7 @@ def test_two_processes_with_synchronised_norms_equal_one(data, tmp_path):
 def test_a_batch_that_cannot_be_shared_is_told_before_the_processes_meet(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(MrcfaError, match="a batch of 3 cannot be shared by 2"), joined(batch=3):
+    with pytest.raises(InvalidValue, match=naming("batch", 3, 2)), joined(batch=3):
         pass
 
 
