@@ -11,10 +11,12 @@ import mrcfa
 from benchmarks.commands import bench, evaluate
 from engines.commands import build
 from export.commands import export, quantize
+from mrcfa.addresses import without_secrets
 from mrcfa.commands import doctor, inspect
 from mrcfa.data.commands import sample
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import extras_named
+from mrcfa.interrupts import raised
 from mrcfa.selftest.commands import selftest
 from mrcfa.serving.commands import triton
 from mrcfa.training.commands import train
@@ -36,7 +38,7 @@ app.command("eval")(evaluate)
 def main() -> None:
     """Run the command line; whatever is wrong becomes one sentence and exit code 2."""
     try:
-        with extras_named():
+        with raised(), extras_named():
             code = app(standalone_mode=False)
     except MrcfaError as error:
         _end(error)
@@ -45,13 +47,15 @@ def main() -> None:
         _end(error.format_message().replace("Value error, ", ""))  # type: ignore[attr-defined]
     except OSError as error:  # a name that is too long, a disk that fails
         _end(error)
-    except typer.Abort:
+    except MemoryError:
+        _end("memory ran out; close other programs, or use smaller frames or a smaller model")
+    except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     sys.exit(code or 0)
 
 
 def _end(sentence: object) -> NoReturn:
-    typer.echo(f"mrcfa: {sentence}", err=True)
+    typer.echo(f"mrcfa: {without_secrets(str(sentence))}", err=True)
     sys.exit(2)
 
 

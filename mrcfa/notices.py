@@ -2,6 +2,8 @@
 
 import sys
 
+from mrcfa.addresses import without_secrets
+
 
 def tell(sentence: object) -> None:
-    print(f"mrcfa: {sentence}", file=sys.stderr, flush=True)
+    print(f"mrcfa: {without_secrets(str(sentence))}", file=sys.stderr, flush=True)

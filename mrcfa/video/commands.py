@@ -117,7 +117,7 @@ def run(
     )
     if done.interrupted:
         whole = "" if None in places else "; what was written is complete up to there"
-        typer.echo(f"mrcfa: stopped by Ctrl-C{whole}", err=True)
+        typer.echo(f"mrcfa: stopped by a signal{whole}", err=True)
         raise typer.Exit(130)
     for complaint in complaints:
         typer.echo(f"mrcfa: {complaint}", err=True)

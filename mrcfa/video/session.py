@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mrcfa.bundle import Bundle
 from mrcfa.errors import Unsupported
+from mrcfa.interrupts import first_interrupt
 from mrcfa.serving.address import is_address
 from mrcfa.stream import Stream
 from mrcfa.streams import Streams
@@ -74,13 +75,13 @@ class Session:
         look at the masks of the sources, one each.
         """
         watching: Sequence[Watch | None] = watches or [None] * len(sources)
-        with ExitStack() as stack:
+        with first_interrupt() as stop, ExitStack() as stack:  # a sink that is closing counts too
             inputs = []
             for source, place, watch in zip(sources, places, watching, strict=True):
                 newest = source.live and not every_frame
                 render, sink = self._outlet(place, look, source, numbered=newest)
                 inputs.append(Input(source, render, stack.enter_context(sink), newest, watch))
-            return segment(inputs, self._rounds, reset_on_cut, advance)
+            return segment(inputs, self._rounds, reset_on_cut, advance, stop=stop)
 
     def _outlet(
         self, place: str | None, look: Look, source: Source, numbered: bool
