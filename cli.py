@@ -16,6 +16,7 @@ from mrcfa.commands import doctor, inspect
 from mrcfa.data.commands import sample
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import extras_named
+from mrcfa.files import CutShort
 from mrcfa.interrupts import raised
 from mrcfa.selftest.commands import selftest
 from mrcfa.serving.commands import triton
@@ -40,6 +41,8 @@ def main() -> None:
     try:
         with raised(), extras_named():
             code = app(standalone_mode=False)
+    except CutShort as error:
+        _end(error, code=1)
     except MrcfaError as error:
         _end(error)
     except UsageError as error:
@@ -54,9 +57,9 @@ def main() -> None:
     sys.exit(code or 0)
 
 
-def _end(sentence: object) -> NoReturn:
+def _end(sentence: object, code: int = 2) -> NoReturn:
     typer.echo(f"mrcfa: {without_secrets(str(sentence))}", err=True)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def _version(value: bool) -> None:

@@ -91,4 +91,7 @@ class Session:
             return lambda image, mask: mask, nullcontext(lambda name, picture: None)
         classes, palette = self.classes, self.palette
         render = Renderer(style_for(place, look.style), classes, palette, look.alpha, look.only)
-        return render, open_sink(place, classes, palette, source.rate, numbered)
+        sink = open_sink(
+            place, classes, palette, source.rate, numbered, source.live, lambda: source.aspect
+        )
+        return render, sink
