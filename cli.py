@@ -1,7 +1,9 @@
 """The `mrcfa` command: assembles the verbs that each room declares in its `commands.py`."""
 
+import codecs
 import sys
 from importlib.util import find_spec
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -38,6 +40,7 @@ app.command("eval")(evaluate)
 
 def main() -> None:
     """Run the command line; whatever is wrong becomes one sentence and exit code 2."""
+    _print_anywhere()
     try:
         with raised(), extras_named():
             code = app(standalone_mode=False)
@@ -60,6 +63,20 @@ def main() -> None:
 def _end(sentence: object, code: int = 2) -> NoReturn:
     typer.echo(f"mrcfa: {without_secrets(str(sentence))}", err=True)
     sys.exit(code)
+
+
+def _print_anywhere() -> None:
+    """A terminal that lacks a character, as Latin-1 lacks ✓, shows another one."""
+    instead = {"✓": "+", "✗": "x"}
+
+    def replace(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        lacking = error.object[error.start : error.end]
+        return "".join(instead.get(character, "?") for character in lacking), error.end
+
+    codecs.register_error("mrcfa", replace)
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="mrcfa")
 
 
 def _version(value: bool) -> None:
