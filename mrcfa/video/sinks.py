@@ -75,6 +75,8 @@ def _sink(
 ) -> AbstractContextManager[Write]:
     path = Path(place)
     if place == "-":
+        if sys.stdout is None:
+            raise CannotWrite("cannot write -: standard output is closed")
         return _pipe()
     if path.suffix and not path.is_dir() and path.suffix not in (".mp4", ".npz"):
         raise InvalidValue(f"{place} cannot be written; use a name.mp4, a name.npz, a folder or -")
@@ -276,9 +278,6 @@ def _npz(path: Path, classes: Sequence[str], palette: NDArray[np.uint8]) -> Iter
 @contextmanager
 def _pipe() -> Iterator[Write]:
     """The bytes of every picture, one after the other, without any header."""
-
-    if sys.stdout is None:
-        raise CannotWrite("cannot write -: standard output is closed")
 
     def write(_: str, picture: Picture) -> None:
         sys.stdout.buffer.write(np.ascontiguousarray(picture).data)

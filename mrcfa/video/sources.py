@@ -166,7 +166,9 @@ class Video(Source):
         try:
             self._container = av.open(file, metadata_errors="replace", **how)
         except av.error.ArgumentError:  # which is also FFmpeg's answer to formats not asked for
-            raise Unsupported(f"{name} is in no format that is read here; {remedy}") from None
+            raise Unsupported(
+                f"{name} is damaged or in a format that is not read; {remedy}"
+            ) from None
         except av.error.FFmpegError as error:
             kind = Damaged if isinstance(error, av.error.InvalidDataError) else NotFound
             raise kind(f"{name} cannot be opened: {error.strerror}; {remedy}") from None
@@ -254,7 +256,7 @@ class Video(Source):
         """Seconds in the file's own table of frames; 0 for streams that have none."""
         if not self._stream.frames or self._stream.duration is None:
             return 0
-        return float(self._stream.duration * self._stream.time_base)
+        return max(0.0, float(self._stream.duration * self._stream.time_base))
 
     def _expected(self) -> int | None:
         length = self._length()
