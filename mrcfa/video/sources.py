@@ -171,7 +171,7 @@ class Video(Source):
             ) from None
         except av.error.FFmpegError as error:
             kind = Damaged if isinstance(error, av.error.InvalidDataError) else NotFound
-            raise kind(f"{name} cannot be opened: {error.strerror}; {remedy}") from None
+            raise kind(f"{name} cannot be opened: {_reason(error)}; {remedy}") from None
         stream = self._container.streams.best("video")
         if stream is None or stream.codec_context is None:
             self._container.close()
@@ -223,7 +223,7 @@ class Video(Source):
                 else:
                     yield from frames
         except Exception as error:
-            self._broken = getattr(error, "strerror", None) or str(error)
+            self._broken = _reason(error)
 
     def _lose(self, error: Exception) -> None:
         """Count a frame that some decoder refused, in whatever way."""
@@ -399,6 +399,12 @@ def read_image(path: Path) -> NDArray[np.uint8]:
         raise RuntimeFailed(f"memory ran out for the image {path}; make it smaller") from None
     except Exception as error:  # each of Pillow's formats has errors of its own
         raise Damaged(f"the image {path} cannot be read: {error}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, load("av").error.ExitError):  # the end of its patience
+        return f"nothing came for {PATIENCE_S:g} s"
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _upright(frame: Any) -> NDArray[np.uint8]:

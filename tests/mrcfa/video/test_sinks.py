@@ -1,7 +1,10 @@
 """What is written, read back by other means; and what is left when writing goes wrong."""
 
+import os
 import re
 import resource
+import signal
+import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -165,6 +168,29 @@ def test_a_recording_of_a_live_source_plays_while_it_is_written(tmp_path):
         (tmp_path / "killed.mp4").unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
     assert len(decoded(tmp_path / "a.mp4")) == 150
+
+
+KILLED = """
+import os, signal, sys
+from fractions import Fraction
+import numpy as np
+from mrcfa.video.sinks import open_sink
+with open_sink(sys.argv[1], (), np.zeros((0, 3), np.uint8), Fraction(15), live=True) as write:
+    for t in range(120):
+        write("", np.full((96, 160, 3), t, np.uint8))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_recording_of_a_process_that_was_killed_plays(tmp_path):
+    words = [sys.executable, "-c", KILLED, str(tmp_path / "a.mp4")]
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": root}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    (begun,) = tmp_path.iterdir()
+    shown = [round(picture.mean()) for picture in decoded(begun)]
+    assert len(shown) > 40
+    assert np.abs(np.array(shown) - np.arange(len(shown))).max() <= 2
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Every kind of input, and every way in which it can be odd, damaged or missing."""
 
 import io
+import socket
 import sys
 import threading
 from fractions import Fraction
@@ -256,6 +257,13 @@ def test_no_message_shows_the_password_of_an_address(served):
     with pytest.raises(NotFound) as refused:
         open_source("rtsp://me:secret@127.0.0.1:9/gone")
     assert "secret" not in str(refused.value)
+
+
+def test_a_stream_that_stays_silent_is_told_in_seconds(monkeypatch):
+    monkeypatch.setattr("mrcfa.video.sources.PATIENCE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(NotFound) as refused:
+        open_source(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+    assert names(str(refused.value), "127.0.0.1", "0.2")
 
 
 def test_a_playlist_of_a_network_names_no_local_file(tmp_path, video):
