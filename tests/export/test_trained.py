@@ -13,7 +13,9 @@ from mrcfa.training.recipe import Recipe
 
 
 def checkpoint(path, **changes):
-    config = preset("vspw", "b0", **{"size": (64, 96), "classes": 12, **changes})
+    config = preset(
+        "vspw", "b0", **{"size": (64, 96), "classes": 12, "depths": (1, 1, 1, 1), **changes}
+    )
     save_model(path, build_model(config, seed=3), Facts(config, WORLD, Recipe(), 9))
     return path
 
