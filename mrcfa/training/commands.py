@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import mrcfa
-from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
+from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
 from mrcfa.errors import InvalidValue
 from mrcfa.model.config import Backbone, Method
 from mrcfa.progress import training
@@ -62,7 +62,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in -o.")] = False,
 ) -> None:
     """Train the model by the paper's recipe."""
-    from mrcfa.data.datasets import labelled_videos
+    from mrcfa.data.datasets import dataset_named, labelled_videos
     from mrcfa.training.log import entries_of
     from mrcfa.training.loop import RunOptions
     from mrcfa.training.loop import train as fit
@@ -78,6 +78,7 @@ def train(
     changes = config_changes(size, references, keep, scales, sar, maa)
     changes |= {"classes": len(videos.labels.names), "method": method}
     config = mrcfa.preset(preset, backbone.value, **changes)
+    warn_of_swap("--size", config.size, dataset_named(preset).preset.size, "the usual")
     if method is Method.SEGFORMER and references is not None:
         raise InvalidValue("segformer segments every frame by itself; leave --references out")
     for sentence in remarks(videos, config.depth) if leads else ():
