@@ -12,8 +12,8 @@ WORLD := bundles/sample
 demo: $(DEMO)/manifest.json $(WORLD)
 	$(BIN)/mrcfa doctor
 	$(BIN)/mrcfa build $(DEMO)
-	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/masks.mp4 --as color
-	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/overlay.mp4 --as overlay
+	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/masks.mp4 --as color --force
+	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/overlay.mp4 --as overlay --force
 	$(BIN)/mrcfa eval $(DEMO) $(WORLD) --split test
 	$(BIN)/mrcfa bench $(DEMO) --frames 20 --drift 100 --report report.html
 	@echo "Look at bundles/overlay.mp4, bundles/masks.mp4 and report.html"

@@ -123,8 +123,8 @@ def boundary(result: Result) -> str:
     size = "×".join(map(str, manifest.frame))
     rounds = f"a camera's share of rounds for {manifest.streams}; " if manifest.streams > 1 else ""
     return (
-        f"{config.method.display_name} {config.backbone}, {config.dataset}, frames of {size}, "
-        f"uint8 frame in to {manifest.output.value} out; "
+        f"{config.method.display_name} {config.backbone}, preset {config.dataset}, "
+        f"frames of {size}, uint8 frame in to {manifest.output.value} out; "
         f"{rounds}{options.frames} frames after {options.warmup}; "
         f"{result.environment['processor']}, threads: {options.threads}"
     )

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
+from naming import names
 from PIL import Image
 from small_vspw import write_vspw
 
@@ -28,10 +29,10 @@ def threshold(monkeypatch):
 
     class Threshold:
         classes, palette = ("sky", "car"), np.array([(70, 130, 180), (0, 0, 142)], np.uint8)
-        backend, overlaps_frames = "a threshold", False
+        backend, overlaps_frames, size = "a threshold", False, (4, 6)
 
-        def __init__(self, bundle, backend="auto"):
-            pass
+        def __init__(self, bundle, backend="auto", **options):
+            opened.options.append(options)
 
         def __enter__(self):
             return self
@@ -45,9 +46,10 @@ def threshold(monkeypatch):
         def reset(self):
             pass
 
-    opened = SimpleNamespace(manifest=SimpleNamespace(streams=1))
+    opened = SimpleNamespace(manifest=SimpleNamespace(streams=1), options=[])
     monkeypatch.setattr("mrcfa.video.session.Bundle.open", lambda path: opened)
     monkeypatch.setattr("mrcfa.video.session.Stream", Threshold)
+    return opened
 
 
 def test_run_writes_a_video_like_its_input(command, sample, bundle):
@@ -100,9 +102,70 @@ class TestRun:
     def test_a_pipe_is_answered_with_a_pipe(self, command, monkeypatch):
         frames = np.random.default_rng(0).integers(0, 256, (3, 4, 6, 3), np.uint8)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(frames.tobytes())))
-        code, out, err = command("run", "b", "-", "--raw", "6x4")
+        code, out, err = command("run", "b", "-", "--raw", "4x6")
         assert (code, out) == (0, (frames.mean(-1) > 128).astype(np.uint8).tobytes())
         assert err.startswith("wrote -: 3 frames")
+
+    def test_raw_frames_across_the_bundles_are_pointed_out(self, command, monkeypatch):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(72))))
+        code, out, err = command("run", "b", "-", "--raw", "6x4")
+        assert (code, len(out)) == (0, 24)
+        assert names(err.splitlines()[0], "--raw 6x4", "--raw 4x6")
+        assert names(err, "1 frame")
+
+    def test_an_image_is_answered_with_an_image(self, command, sample):
+        image = sample / "data" / "sample_0" / "origin" / "00000005.jpg"
+        assert command("run", "b", image)[0] == 0
+        assert command("run", "b", image, "-o", "mask.png")[0] == 0
+        for place in ("00000005.mrcfa.png", "mask.png"):
+            with Image.open(place) as mask, Image.open(image) as shown:
+                assert mask.mode == "P"
+                np.testing.assert_array_equal(np.asarray(mask), np.asarray(shown).mean(-1) > 128)
+        assert command("run", "b", image, "-o", "look.png", "--as", "overlay")[0] == 0
+        with Image.open("look.png") as look, Image.open(image) as shown:
+            assert (look.mode, look.size) == ("RGB", shown.size)
+
+    def test_several_inputs_become_folders_of_pngs_or_npz(self, command, sample):
+        video, images = sample / "street.mp4", sample / "data" / "sample_0" / "origin"
+        assert command("run", "b", video, images, "-o", "masks/{}", "--end", 0.1)[0] == 0
+        assert command("run", "b", video, images, "-o", "masks/{}.npz", "--end", 0.1)[0] == 0
+        with np.load("masks/origin.npz") as saved:
+            for path in Path("masks/origin").iterdir():
+                with Image.open(path) as mask:
+                    np.testing.assert_array_equal(np.asarray(mask), saved[path.stem])
+        assert sorted(path.name for path in Path("masks").iterdir()) == [
+            "origin",
+            "origin.npz",
+            "street",
+            "street.npz",
+        ]
+
+    @pytest.mark.parametrize("place", ["out.mp4", "out.npz", "out"])
+    def test_what_a_run_wrote_is_replaced_with_force_alone(self, command, sample, place):
+        words = ("run", "b", sample / "street.mp4", "-o", place)
+        assert command(*words, "--end", 0.2)[0] == 0
+        before = {path: path.stat().st_mtime_ns for path in Path.cwd().rglob("*")}
+        code, _, err = command(*words)
+        assert code == 2
+        assert names(err, place, "--force")
+        assert {path: path.stat().st_mtime_ns for path in Path.cwd().rglob("*")} == before
+        assert command(*words, "--end", 0.1, "--force")[0] == 0
+        if place == "out":
+            assert len(list(Path("out").iterdir())) == 2
+
+    def test_options_of_a_stream_are_passed_on(self, command, sample, threshold):
+        words = ("--precision", "fp16", "--threads", 2, "--device", 1, "-o", "a.npz")
+        assert command("run", "b", sample / "street.mp4", "--end", 0.1, *words)[0] == 0
+        assert threshold.options == [{"precision": "fp16", "threads": 2, "device": 1}]
+
+    def test_the_legend_may_be_left_out(self, command, sample):
+        image = sample / "data" / "sample_0" / "origin" / "00000005.jpg"
+        words = ("run", "b", image, "--as", "color", "-o")
+        assert command(*words, "with.png")[0] == 0
+        assert command(*words, "without.png", "--no-legend")[0] == 0
+        with Image.open("with.png") as wide, Image.open("without.png") as bare:
+            assert bare.size == (160, 96)
+            np.testing.assert_array_equal(np.asarray(wide)[:, :160], np.asarray(bare))
 
     def test_only_the_wanted_classes_are_shown(self, command, sample):
         words = ("run", "b", sample / "street.mp4", "-o", "cars.npz", "--classes", "car,")
@@ -155,7 +218,7 @@ class TestRun:
         ("words", "message"),
         [
             (["{video}", "{video}", "-o", "both.mp4"], "2 inputs cannot share both.mp4"),
-            (["{video}", "-", "-", "--raw", "6x4", "-o", "new"], "can be read once only"),
+            (["{video}", "-", "-", "--raw", "4x6", "-o", "new"], "can be read once only"),
             (["{video}", "nowhere.mp4", "-o", "new"], "there is no nowhere.mp4"),
             (["{video}", "{video}"], "2 inputs cannot share old.mp4"),
             (["nowhere.mp4"], "there is no nowhere.mp4"),
@@ -164,9 +227,10 @@ class TestRun:
             (["{video}", "--start", "99"], "has no frames in the part asked for"),
             (["{video}", "--classes", "cars"], "no class is called 'cars'; did you mean car"),
             (["{video}", "--as", "picture"], "'--as': 'picture' is not one of 'overlay', 'mask'"),
-            (["-", "--raw", "huge"], "'huge' is no size; write it like 864x480"),
+            (["-", "--raw", "huge"], "'huge' is no size; write HxW"),
             (["{video}", "-o", "junk.mp4/out.npz"], "cannot write junk.mp4/out.npz"),
-            (["{video}", "-o", "{video}"], "is the input; name another output"),
+            (["{video}", "-o", "{video}"], "is the input or holds it; name another output"),
+            (["{video}", "-o", "mask.png"], "mask.png holds one picture"),
         ],
     )
     def test_bad_input_is_one_sentence_and_changes_nothing(self, command, sample, words, message):
@@ -175,13 +239,20 @@ class TestRun:
         Path("empty").mkdir()
         before = sorted(Path.cwd().rglob("*"))
         words = [word.format(video=sample / "street.mp4") for word in words]
-        code, out, err = command("run", "b", "-o", "old.mp4", *words)
+        code, out, err = command("run", "b", "-o", "old.mp4", "--force", *words)
         assert (code, out) == (2, b"")
         assert err.startswith("mrcfa: ")
         assert message in err
         assert err.count("\n") == 1
         assert sorted(Path.cwd().rglob("*")) == before
         assert Path("old.mp4").read_text() == "old"
+
+
+def test_bundle_and_input_in_the_wrong_order_are_named_as_such(command, sample, bundle):
+    code, _, err = command("run", sample / "street.mp4", bundle("b0"))
+    assert code == 2
+    assert names(err, f"mrcfa run {bundle('b0')} {sample / 'street.mp4'}")
+    assert not list(Path.cwd().iterdir())
 
 
 def test_eval_prints_the_metrics_and_what_a_second_bundle_changes(command, sample, bundle):
@@ -205,6 +276,6 @@ def test_eval_without_a_dataset_is_one_sentence(command, bundle):
 
 def test_sample_says_what_it_wrote(command):
     code, out, _ = command("sample", "s", "--videos", 1, "--frames", 1, "--size", "64x96")
-    assert (code, out) == (0, b"wrote s: 1 videos with masks, and s/street.mp4\n")
+    assert (code, out) == (0, b"wrote s: 1 video with masks, and s/street.mp4\n")
     assert Path("s/val.txt").is_file()
     assert json.loads(Path("s/labels.json").read_text())["names"][0] == "road"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import mrcfa
-from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
+from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
 from mrcfa.errors import InvalidValue, MrcfaError
 from mrcfa.model.config import Backbone, Method
 from mrcfa.progress import training
@@ -69,7 +69,7 @@ def train(
     ] = False,
 ) -> None:
     """Train the model by the paper's recipe."""
-    from mrcfa.data.datasets import labelled_videos
+    from mrcfa.data.datasets import dataset_named, labelled_videos
     from mrcfa.training.checkpoints import read_facts
     from mrcfa.training.log import entries_of
     from mrcfa.training.loop import RunOptions, resumable
@@ -103,6 +103,7 @@ def train(
     if found is None:
         config = mrcfa.preset(**model, classes=len(videos.labels.names))
         recipe = Recipe(**settings)
+        warn_of_swap("--size", config.size, dataset_named(preset).preset.size, "the usual")
     else:
         # A run that goes on has its own settings; flags are compared with them, or extend it.
         flags = {"dataset" if flag == "preset" else flag for flag in _given(context)}

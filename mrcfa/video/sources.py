@@ -87,13 +87,13 @@ def open_source(
     """The source that `place` names.
 
     It is a video file, an image, a folder or glob of images, a camera's index or device, a URL, or
-    `-` for RGB frames of size `raw` (width, height) on standard input. Images and raw frames have
+    `-` for RGB frames of size `raw` (height, width) on standard input. Images and raw frames have
     no frame rate of their own: they get `rate`.
     """
     span = span or Span()
     if place == "-":
         if raw is None:
-            raise InvalidValue("raw frames on standard input have no size; add --raw WIDTHxHEIGHT")
+            raise InvalidValue("raw frames on standard input have no size; add --raw HEIGHTxWIDTH")
         return RawFrames(sys.stdin.buffer, raw, span, rate)
     if raw is not None:
         raise InvalidValue(
@@ -111,9 +111,12 @@ def open_source(
     if place.isdecimal() or path.is_char_device():
         return Camera(place, span)
     if any(wildcard in place for wildcard in "*?["):
-        found = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-        return Images(place, [file for file in found if _is_image(file)], span, rate)
+        return Images(place, [file for file in globbed(path) if _is_image(file)], span, rate)
     raise NotFound(f"there is no {place}; name a video, a folder of images, a camera or a URL")
+
+
+def globbed(pattern: Path) -> Iterator[Path]:
+    return Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
 
 
 def open_sources(
@@ -137,7 +140,7 @@ class Video(Source):
             self._container = av.open(how.pop("file", name), **how)
         except av.error.FFmpegError as error:
             kind = Damaged if isinstance(error, av.error.InvalidDataError) else NotFound
-            raise kind(f"{name} cannot be opened: {error.strerror}; {remedy}") from None
+            raise kind(f"{name} cannot be opened: {_reason(error)}; {remedy}") from None
         stream = self._container.streams.best("video")
         if stream is None or stream.codec_context is None:
             self._container.close()
@@ -183,7 +186,7 @@ class Video(Source):
                 else:
                     yield from frames
         except errors as error:
-            self._broken = error.strerror
+            self._broken = _reason(error)
 
     def _seconds(self, frame: Any) -> float:
         """When the frame is shown, counted from the first one, in whole milliseconds.
@@ -288,7 +291,7 @@ class RawFrames(Source):
     ) -> None:
         super().__init__("standard input", rate / span.stride, None)
         self._stream = stream
-        self._shape = (size[1], size[0], 3)
+        self._shape = (*size, 3)
         self._slice = span.of(rate)
 
     def __iter__(self) -> Iterator[Frame]:
@@ -318,6 +321,13 @@ def read_image(path: Path) -> NDArray[np.uint8]:
             return np.array(image.convert("RGB"))
     except OSError as error:
         raise Damaged(f"the image {path} cannot be read: {error}") from None
+
+
+def _reason(error: Any) -> str:
+    """FFmpeg's own words, but for a timeout, which it calls `Immediate exit requested`."""
+    if isinstance(error, load("av").error.ExitError):
+        return f"nothing came for {PATIENCE_S:g} s"
+    return str(error.strerror)
 
 
 def _upright(frame: Any) -> NDArray[np.uint8]:

@@ -63,7 +63,7 @@ def compiled(target: Path, *words: Any) -> Path:
 
 
 def runner_of(program: Path) -> Segment:
-    """`segment(bundle, "--raw", "160x96", frames=array)`; a sanitizer's word fails the test."""
+    """`segment(bundle, "--raw", "96x160", frames=array)`; a sanitizer's word fails the test."""
 
     def segment(*words: Any, frames: np.ndarray | bytes = b"", **environment: str) -> Any:
         data = frames if isinstance(frames, bytes) else frames.tobytes()
