@@ -119,8 +119,11 @@ def export(
     needed = check_memory(config, options)
     if needed >= WORTH_TELLING:
         typer.echo(f"mrcfa: this takes about {needed / 1e9:.1f} GB of memory", err=True)
+    left_out: list[str] = []
     with working() as say:
-        bundle = export_bundle(config, path, weights, seed, options, force, say)
+        bundle = export_bundle(config, path, weights, seed, options, force, say, left_out.append)
+    for sentence in left_out:
+        typer.echo(f"mrcfa: {sentence}", err=True)
     for name, variant in bundle.manifest.variants.items():
         if variant.note:
             typer.echo(f"{name}: {variant.note}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -39,6 +39,8 @@ class Facts:
     """How many iterations it has seen."""
     score: float | None = None
     """mIoU of the last validation."""
+    validate_every: int = 2000
+    save_every: int = 200
 
 
 def read_facts(path: Path) -> Facts | None:
@@ -92,16 +94,22 @@ def load_state(
     path = _state_file(run, iteration)
     if not path.is_file():
         raise NotFound(f"{path} is missing, so {run} cannot be resumed; start a new run")
-    entries = load_file(path)
-    heads = {key[5:]: value for key, value in entries.items() if key.startswith("head.")}
-    trainee.deco.load_state_dict(heads)
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in entries.items():
-        if key.startswith("optimizer."):
-            _, number, name = key.split(".")
-            state.setdefault(int(number), {})[name] = value
-    groups: Any = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    try:
+        entries = load_file(path)
+        heads = {key[5:]: value for key, value in entries.items() if key.startswith("head.")}
+        trainee.deco.load_state_dict(heads)
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, value in entries.items():
+            if key.startswith("optimizer."):
+                _, number, name = key.split(".")
+                state.setdefault(int(number), {})[name] = value
+        groups: Any = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+    except (SafetensorError, OSError, ValueError, RuntimeError):
+        raise Damaged(
+            f"{path} is damaged, so {run} cannot be resumed; start a new run with "
+            f"--weights {run / LAST}"
+        ) from None
 
 
 def _state_file(run: Path, iteration: int) -> Path:

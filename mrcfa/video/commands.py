@@ -137,10 +137,9 @@ def run(
     for source, name, place, tally in zip(opened, names, places, done.tallies, strict=True):
         if tally.frames:
             did = f"showed {name}" if place is None else f"wrote {place}"
-            dropped = f", {tally.dropped} dropped" if source.live else ""
-            typer.echo(
-                f"{did}: {counted(tally.frames, 'frame')}{dropped}, {tally.latency}", err=True
-            )
+            # Frames of a recording all wait for the backend: when one arrived says nothing.
+            live = f", {tally.dropped} dropped, {tally.latency}" if source.live else ""
+            typer.echo(f"{did}: {counted(tally.frames, 'frame')}{live}", err=True)
     typer.echo(
         f"{done.frames / done.seconds:.1f} frames/s with {backend}, which was at work "
         f"{done.backend_seconds / done.seconds:.0%} of the time",
