@@ -12,8 +12,8 @@ WORLD := bundles/sample
 demo: $(DEMO)/manifest.json $(WORLD)
 	$(BIN)/mrcfa doctor
 	$(BIN)/mrcfa build $(DEMO)
-	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/masks.mp4 --as color
-	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/overlay.mp4 --as overlay
+	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/masks.mp4 --as color --force
+	$(BIN)/mrcfa run $(DEMO) $(WORLD)/street.mp4 -o bundles/overlay.mp4 --as overlay --force
 	$(BIN)/mrcfa eval $(DEMO) $(WORLD) --split test
 	$(BIN)/mrcfa bench $(DEMO) --frames 20 --drift 100 --report report.html
 	@echo "Look at bundles/overlay.mp4, bundles/masks.mp4 and report.html"
@@ -44,11 +44,10 @@ gpu-test: venv build/headers $(DEMO)/manifest.json
 build/headers:
 	engines/cpp/fetch-headers $@ || { rm -rf $@; echo "C++: not run (no ONNX Runtime headers)"; }
 
-# The real tritonserver with its Python backend, for CPUs: 55 MB to fetch, 150 MB on disk, a few seconds. What its
-# wheel requires is left out, because it would hold NumPy below 2. Without it the tests say that Triton was not run.
+# For the tests of serving; without it they say that Triton was not run.
 build/triton: | $(STAMP)
-	$(BIN)/python -m pip install --quiet --no-deps --target $@ nvidia-pytriton==0.7.0 \
-		|| { rm -rf $@; echo "Triton: not run (no wheel of nvidia-pytriton for this machine)"; }
+	PATH="$(CURDIR)/$(BIN):$$PATH" examples/tritonserver-on-cpu.sh \
+		|| echo "Triton: not run (no wheel of nvidia-pytriton for this machine)"
 
 lint: venv
 	$(BIN)/ruff check .

@@ -31,6 +31,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 app = typer.Typer(
     help="MRCFA video semantic segmentation: from PyTorch to ONNX and TensorRT.",
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 for verb in (train, export, quantize, build, bench, run, triton, inspect, selftest, doctor, sample):

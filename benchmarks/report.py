@@ -28,7 +28,7 @@ from benchmarks.plots import (
 )
 from benchmarks.result import Outcome, Result, Verdict
 from benchmarks.strip import difference_picture, frame_picture, mask_picture
-from benchmarks.table import COLUMNS, NOTHING, boundary, cells, notes
+from benchmarks.table import COLUMNS, NOTHING, boundary, cells, notes, shown
 from mrcfa.manifest import Cost, Output
 
 _SIGNS = {"<=": "≤", ">=": "≥"}
@@ -70,8 +70,9 @@ def _caution(result: Result) -> str:
 
 
 def _backends(result: Result) -> str:
-    idle = [row.name for row in result.rows if row.outcome is not Outcome.RAN]
-    return _table(COLUMNS, [cells(result, row) for row in result.rows], idle)
+    rows = shown(result)
+    stopped = [row.name for row in rows if row.outcome is Outcome.STOPPED]
+    return _table(COLUMNS, [cells(result, row) for row in rows], stopped)
 
 
 def _speed_plots(result: Result) -> str:

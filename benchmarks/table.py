@@ -30,6 +30,11 @@ WIDTH = 180
 """Columns of text, in which no cell needs a second line."""
 
 
+def shown(result: Result) -> list[Row]:
+    """Rows with figures: those that did not run are one of the `notes`."""
+    return [row for row in result.rows if row.outcome is not Outcome.NOT_RUN]
+
+
 def cells(result: Result, row: Row) -> list[str]:
     """One text for each of `COLUMNS`."""
     speed, foot = row.speed, row.footprint
@@ -52,7 +57,10 @@ def cells(result: Result, row: Row) -> list[str]:
 
 def notes(result: Result) -> list[str]:
     """Sentences that belong under the table: what did not run, and what failed."""
-    found = [f"{row.name} {row.outcome.value}: {row.reason}" for row in result.rows if row.reason]
+    found = [*_not_run(result)]
+    found += [
+        f"{row.name} {row.outcome.value}: {row.reason}" for row in shown(result) if row.reason
+    ]
     found += [
         f"{row.name}: {check}" for row in result.rows for check in row.checks if not check.passed
     ]
@@ -93,6 +101,16 @@ def notes(result: Result) -> list[str]:
     return found
 
 
+def _not_run(result: Result) -> list[str]:
+    """A single line with all rows that did not run, grouped by reason."""
+    names: dict[str, list[str]] = {}
+    for row in result.rows:
+        if row.outcome is Outcome.NOT_RUN:
+            names.setdefault(row.reason, []).append(row.name)
+    idle = "; ".join(f"{named(rows)} ({reason})" for reason, rows in names.items())
+    return [f"not run: {idle}"] if idle else []
+
+
 def idle_gpu(result: Result) -> list[str]:
     """What did not run although a GPU is there, and why."""
     idle = [row for row in result.rows if row.outcome is Outcome.NOT_RUN]
@@ -105,15 +123,15 @@ def boundary(result: Result) -> str:
     size = "×".join(map(str, manifest.frame))
     rounds = f"a camera's share of rounds for {manifest.streams}; " if manifest.streams > 1 else ""
     return (
-        f"{config.method.display_name} {config.backbone}, {config.dataset}, frames of {size}, "
-        f"uint8 frame in to {manifest.output.value} out; "
+        f"{config.method.display_name} {config.backbone}, preset {config.dataset}, "
+        f"frames of {size}, uint8 frame in to {manifest.output.value} out; "
         f"{rounds}{options.frames} frames after {options.warmup}; "
         f"{result.environment['processor']}, threads: {options.threads}"
     )
 
 
 def rich_table(result: Result) -> "Table":
-    return markdown_table(COLUMNS, [cells(result, row) for row in result.rows])
+    return markdown_table(COLUMNS, [cells(result, row) for row in shown(result)])
 
 
 def precision_table(result: Result) -> "Table":

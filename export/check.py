@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from export.onnx_graph import logits_name
 from export.ort_cpu.turns import brought_out
-from export.reference import refined_quickly
+from export.reference import margins_noted, refined_quickly
 from export.slices import attention_in_slices
 from mrcfa.data.synthetic import drifting_clip
 from mrcfa.errors import NotEqual
@@ -43,6 +43,8 @@ class Proof(NamedTuple):
     decoder: Path
     classes_last: bool
     limits: Limits
+    resolution: float
+    """The relative gap between two tokens below which its precision may keep the other one."""
 
 
 class Proven(NamedTuple):
@@ -115,7 +117,8 @@ def _parity(
             continue
         for wanted, found in zip(due, graphs.step(images), strict=False):
             if wanted is not None:
-                parity.add_logits(found.logits, wanted.logits)
+                certain = wanted.margin > proof.resolution
+                parity.add_logits(found.logits, wanted.logits, certain)
                 if found.mask is not None:
                     parity.add_masks(found.mask, wanted.mask)
     return parity
@@ -130,15 +133,18 @@ class _Answer(NamedTuple):
     """(classes, H/4, W/4)."""
     mask: Any
     """(h, w), or None of a graph without a mask."""
+    margin: float = math.inf
+    """Of the least clear choice of tokens."""
 
     def kept(self, path: Path) -> "_Kept":
         np.save(path, self.logits)
-        return _Kept(path, self.mask)
+        return _Kept(path, self.mask, self.margin)
 
 
 class _Kept(NamedTuple):
     path: Path
     mask: NDArray[np.uint8]
+    margin: float
 
     @property
     def logits(self) -> np.ndarray:
@@ -162,9 +168,10 @@ def _reference(
             memory = remember(model, features, memory)
             yield None
             continue
-        with refined_quickly(model):
+        with refined_quickly(model), margins_noted(model) as margins:
             logits, memory = decode_next(model, features, memory)
-        yield _Answer(logits[0].numpy(), full_size_mask(logits, model.config.size, frame))
+        mask = full_size_mask(logits, model.config.size, frame)
+        yield _Answer(logits[0].numpy(), mask, min(margins, default=math.inf))
 
 
 class _Graphs:

@@ -8,9 +8,9 @@ import typer
 
 import mrcfa
 from export.quantization.choices import EightBits, Method
-from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size
+from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
 from mrcfa.data import demo as demo_model
-from mrcfa.data.datasets import DATASETS
+from mrcfa.data.datasets import DATASETS, dataset_named
 from mrcfa.data.labels import Labels, read_labels
 from mrcfa.errors import Mismatch, named
 from mrcfa.manifest import Output
@@ -82,12 +82,16 @@ def export(
         if named_classes is not None:
             changes["classes"] = len(named_classes.names)
         config = mrcfa.preset(dataset or "vspw", (backbone or Backbone.B1).value, **changes)
+        usual = dataset_named(config.dataset).preset.size
     else:
         for name, value in changes.items():
             if value != (found := getattr(trained.config, name)):
                 typer.echo(f"mrcfa: trained with {name} {found}, exported with {value}", err=True)
-        config = replace(trained.config, **changes)
+        config, usual = replace(trained.config, **changes), trained.config.size
         named_classes = named_classes or trained.labels
+    taken = parse_size(frame) if frame else config.size
+    warn_of_swap("--size", config.size, usual, "the usual")
+    warn_of_swap("--frame", taken, config.size, "the network's")
     name = "demo" if demo else f"{config.dataset}-{config.backbone}"
     path = out or Path("bundles") / name
     if weights is None:
@@ -102,7 +106,7 @@ def export(
     from export.variants import variants_named
 
     options = ExportOptions(
-        frame=parse_size(frame) if frame else config.size,
+        frame=taken,
         output=output,
         streams=streams,
         variants=variants_named(variants),
@@ -115,8 +119,11 @@ def export(
     needed = check_memory(config, options)
     if needed >= WORTH_TELLING:
         typer.echo(f"mrcfa: this takes about {needed / 1e9:.1f} GB of memory", err=True)
+    left_out: list[str] = []
     with working() as say:
-        bundle = export_bundle(config, path, weights, seed, options, force, say)
+        bundle = export_bundle(config, path, weights, seed, options, force, say, left_out.append)
+    for sentence in left_out:
+        typer.echo(f"mrcfa: {sentence}", err=True)
     for name, variant in bundle.manifest.variants.items():
         if variant.note:
             typer.echo(f"{name}: {variant.note}")

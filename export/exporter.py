@@ -27,11 +27,11 @@ from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported, named
 from mrcfa.files import sha256
 from mrcfa.flavours import TOPK_LIMIT
 from mrcfa.manifest import STATE, Graph, Manifest, Output, TensorSpec, Weights
-from mrcfa.model.config import MEAN, STD, Config, Method
+from mrcfa.model.config import MEAN, MLP_RATIO, STD, Config, Method
 from mrcfa.model.methods import build_model
-from mrcfa.model.mit import MLP_RATIO
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights, save_weights
+from mrcfa.parity import Parity
 
 LARGEST_TENSOR = 2**31 - 1
 """Elements that TensorRT allows in one tensor."""
@@ -65,8 +65,12 @@ def export_bundle(
     options: ExportOptions | None = None,
     force: bool = False,
     progress: Progress = lambda text: None,
+    warn: Progress = lambda sentence: None,
 ) -> Bundle:
-    """Write the bundle at `path`, or nothing at all. `progress` hears what is being done."""
+    """Write the bundle at `path`, or nothing at all. `progress` hears what is being done.
+
+    A variant that misses its limits is left out, and `warn` hears which; FP32 has to hold them.
+    """
     options = options or ExportOptions(config.size)
     check_options(config, options)
 
@@ -86,7 +90,10 @@ def export_bundle(
             model, options.frame, options.output, options.streams, proofs, progress
         )
         checks = {name: parity.checks for name, parity in proven.parities.items()}
-        _refuse_misses(checks)
+        for sentence in _misses(options.variants, proven.parities):
+            warn(sentence)
+        for name in [name for name, found in checks.items() if _missed(found)]:
+            traced.pop(name).remove(folder)
         np.savez_compressed(folder / EXPECTED, masks=proven.masks, frames=proven.frames)
         labels = options.labels or _labels_of(config)
         return Manifest(
@@ -131,7 +138,14 @@ class Traced:
 
     def proof(self, folder: Path) -> Proof:
         encoder, decoder = (folder / self.variant.file(part) for part in self.graphs)
-        return Proof(encoder, decoder, self.arrangement.classes_last, self.variant.limits)
+        variant = self.variant
+        return Proof(
+            encoder, decoder, self.arrangement.classes_last, variant.limits, variant.resolution
+        )
+
+    def remove(self, folder: Path) -> None:
+        for part in self.whole:
+            (folder / self.variant.file(part)).unlink()
 
     def described(self, checks: Sequence[Check]) -> manifest.Variant:
         variant = self.variant
@@ -285,9 +299,25 @@ def _origin(weights: Path | None, seed: int) -> Weights:
     return Weights(weights.name, sha256(weights), random=False)
 
 
-def _refuse_misses(checks: dict[str, list[Check]]) -> None:
-    missed = [
-        f"{name} {check}" for name, found in checks.items() for check in found if not check.passed
-    ]
-    if missed:
-        raise NotEqual(f"the exported graphs are not the model: {named(missed)}")
+def _missed(checks: Sequence[Check]) -> list[Check]:
+    return [check for check in checks if not check.passed]
+
+
+def _misses(variants: Sequence[Variant], parities: Mapping[str, Parity]) -> list[str]:
+    """A sentence for each variant that is not the model. It refuses all if FP32 is not."""
+    missed = [each for each in variants if _missed(parities[each.name].checks)]
+    passed = [each.name for each in variants if each not in missed]
+    sentences = [_miss(each.name, parities[each.name]) for each in missed]
+    if missed and (not passed or any(each.precision == "fp32" for each in missed)):
+        raise NotEqual(f"the exported graphs are not the model: {named(sentences)}")
+    flag = f"--variants {','.join(passed)}"
+    return [f"{each}; the bundle is without it, as with {flag}" for each in sentences]
+
+
+def _miss(name: str, parity: Parity) -> str:
+    bounds = (
+        f"{check.name} {check.value:.3g} where {check.operator} {check.threshold:.3g} is allowed"
+        for check in _missed(parity.checks)
+    )
+    different = 1 - parity.same_pixels
+    return f"{name} differs from the model in {different:.2%} of the pixels ({named(bounds)})"

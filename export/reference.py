@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from mrcfa.model.affinity import AffinityRefinement
 from mrcfa.model.config import Method
 from mrcfa.model.frames import resize
-from mrcfa.model.mrcfa import LARGEST_MAPS, MRCFA
+from mrcfa.model.mrcfa import LARGEST_MAPS, MRCFA, Reference, Target
 from mrcfa.model.segformer import SegFormer
 
 
@@ -23,6 +23,35 @@ def refined_quickly(model: SegFormer) -> AbstractContextManager[None]:
         if config.kept * config.tokens_at(config.output_stride) > LARGEST_MAPS:
             return _with_tokens_as_channels(model)
     return _without_onednn()
+
+
+@contextmanager
+def margins_noted(model: SegFormer) -> Iterator[list[float]]:
+    """How clear the model's choices of tokens are, one number for each choice.
+
+    It is the gap between the last token that is kept and the first that is not, as a share of the
+    largest importance. A gap below what a precision resolves makes the choice a matter of chance.
+    """
+    margins: list[float] = []
+    if not isinstance(model, MRCFA):
+        yield margins
+        return
+    importance = model.importance
+
+    def noted(target: Target, reference: Reference) -> Tensor:
+        scores = importance(target, reference)
+        ranked = scores.sort(dim=1, descending=True).values
+        kept = model.config.kept_of(scores.shape[1])
+        if kept < scores.shape[1]:
+            gaps = (ranked[:, kept - 1] - ranked[:, kept]) / scores.abs().amax(dim=1)
+            margins.extend(gaps.tolist())
+        return scores
+
+    model.importance = noted  # type: ignore[method-assign]
+    try:
+        yield margins
+    finally:
+        del model.importance
 
 
 @contextmanager

@@ -32,7 +32,9 @@ FP16_LIMITS = Limits(
 )
 """NVIDIA gates its own FP16 SegFormer at 0.99 agreement and 0.94 mIoU. A token at the edge of STM's
 choice may swap with its neighbour, which moves single logits far and the masks hardly: the largest
-error only catches what is broken."""
+error only catches what is broken. In a small frame such a swap moves all logits of the frame by a
+hundred times the rounding error, so where the reference's own choice is closer than the precision
+resolves, the mean error is judged without that frame."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Variant:
     rounded: Callable[[nn.Module], nn.Module]
     """What becomes of a graph's float64 parameters."""
     limits: Limits
+
+    @property
+    def resolution(self) -> float:
+        """The relative gap between the importance of two tokens that survives a few roundings."""
+        return 4 * torch.finfo(self.dtype).eps
 
     def file(self, part: str) -> str:
         """`decoder.onnx` is the FP32 graph for CPUs; the others carry their variant's name."""

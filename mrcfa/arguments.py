@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from mrcfa.errors import InvalidValue
+from mrcfa.notices import tell
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Keep = Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")]
@@ -13,12 +14,22 @@ Sar = Annotated[bool, typer.Option("--sar/--no-sar", help="Refine affinities at 
 Maa = Annotated[bool, typer.Option("--maa/--no-maa", help="Aggregate affinities over scales.")]
 
 
-def parse_size(text: str, example: str = "480x864") -> tuple[int, int]:
-    """`480x864` -> (480, 864): height first, as everywhere in mrcfa but on pipes, as in FFmpeg."""
+def parse_size(text: str) -> tuple[int, int]:
+    """`480x864` -> (480, 864): height first, everywhere in mrcfa."""
     first, _, second = text.partition("x")
     if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
-        raise InvalidValue(f"{text!r} is no size; write it like {example}")
+        raise InvalidValue(f"{text!r} is no size; write HxW, such as 480x864")
     return int(first), int(second)
+
+
+def warn_of_swap(option: str, size: tuple[int, int], usual: tuple[int, int], whose: str) -> None:
+    """Say so if a size is upright where the usual one is wide, or the reverse."""
+    (height, width), other = size, f"{usual[0]}x{usual[1]}"
+    if (height - width) * (usual[0] - usual[1]) < 0:
+        tell(
+            f"{option} {height}x{width} is {height} high and {width} wide, across {whose} "
+            f"{other}; sizes are HxW, so if that is not meant write {option} {width}x{height}"
+        )
 
 
 def parse_offsets(text: str) -> tuple[int, ...]:

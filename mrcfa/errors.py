@@ -65,3 +65,8 @@ def named(items: Iterable[object], most: int = 10) -> str:
     names = [str(item) for item in items]
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 frame`, `2 frames`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -21,8 +21,8 @@ def summary(bundle: Bundle) -> str:
     manifest, config = bundle.manifest, bundle.config
     blocks = [
         [
-            f"{bundle.path}: {config.method.display_name} {config.backbone}, {config.dataset}, "
-            f"{config.classes} classes",
+            f"{bundle.path}: {config.method.display_name} {config.backbone}, "
+            f"preset {config.dataset}, {config.classes} classes",
             f"frame {_hw(manifest.frame)}, network input {_hw(config.size)}, {_past(config)}",
             *_streams(manifest.streams),
             f"classes: {named(manifest.classes, most=20)}",

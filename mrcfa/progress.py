@@ -1,7 +1,10 @@
 """Progress bars and spinners on a terminal; silent elsewhere."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 
@@ -68,7 +71,7 @@ def working() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def training(iterations: int) -> Iterator[Callable[[int, float], None]]:
-    """A bar with the loss, steps per second and the time left on a terminal, nothing elsewhere."""
+    """A bar with the loss, steps per second and the time left; lines where there is no terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -79,13 +82,16 @@ def training(iterations: int) -> Iterator[Callable[[int, float], None]]:
     )
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(iterations)
+        return
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[state]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=iterations, state="")
 
         def show(iteration: int, loss: float) -> None:
@@ -94,3 +100,31 @@ def training(iterations: int) -> Iterator[Callable[[int, float], None]]:
             bar.update(task, completed=iteration, state=text)
 
         yield show
+
+
+FIRST_S, EVERY_S = 10.0, 60.0
+"""When the first line of a log comes, and how often others do."""
+
+
+def _lines(iterations: int) -> Callable[[int, float], None]:
+    """Lines on standard error with the loss, the seconds of a step and the time left."""
+    began = monotonic()
+    due, before = began + FIRST_S, -1
+
+    def show(iteration: int, loss: float) -> None:
+        nonlocal due, before
+        before = iteration - 1 if before < 0 else before  # a resumed run begins later
+        now = monotonic()
+        if now < due or iteration == iterations:
+            return
+        due = now + EVERY_S
+        step = (now - began) / (iteration - before)
+        left = timedelta(seconds=round(step * (iterations - iteration)))
+        print(
+            f"mrcfa: iteration {iteration} of {iterations}: loss {loss:.3f}, {step:.2f} s a step, "
+            f"{left} left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return show

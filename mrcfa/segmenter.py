@@ -1,6 +1,9 @@
 """`Segmenter`: an open bundle, as `Stream` and `Streams` share it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,9 +17,11 @@ from mrcfa.errors import InvalidValue, Mismatch, Unsupported, WrongState, member
 from mrcfa.extras import load
 from mrcfa.manifest import Manifest
 from mrcfa.model.config import Config
+from mrcfa.rgb import Picture, Tensor, as_rgb
 from mrcfa.serving.address import is_address
 from mrcfa.serving.facts import Served
 
+Frame = Image | Picture | Tensor | OnDevice
 _Kind = TypeVar("_Kind", bound="Segmenter")
 
 
@@ -59,6 +64,7 @@ class Segmenter:
         self.palette: NDArray[np.uint8] = np.array(self._model.palette, np.uint8)
         self._device_masks = device_masks
         self._state: Any = None
+        self._busy = Lock()
         self._begin()
 
     @property
@@ -73,9 +79,23 @@ class Segmenter:
 
     def close(self) -> None:
         """Let go of the state and of this stream's share of the backend, which frees a GPU."""
-        if self._opened is not None:
-            self._give_back()
-            self._opened = None
+        with self._alone():
+            if self._opened is not None:
+                self._give_back()
+                self._opened = None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse a thread that comes in while another one is at work; to take turns is fine."""
+        if not self._busy.acquire(blocking=False):
+            raise WrongState(
+                "this stream is at work in another thread; open one for each thread, or let the "
+                "threads take turns"
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
 
     @property
     def _backend(self) -> Backend:
@@ -102,7 +122,7 @@ class Segmenter:
     ) -> None:
         self.close()
 
-    def _prepared(self, frame: Image | OnDevice) -> tuple[Any, tuple[int, ...]]:
+    def _prepared(self, frame: Frame) -> tuple[Any, tuple[int, ...]]:
         """The frame as the backend takes it, and the size that its mask is to have."""
         if hasattr(frame, "__cuda_array_interface__"):
             if not self._backend.takes_device_frames:
@@ -110,7 +130,7 @@ class Segmenter:
                     f"{self.backend} takes no frames on the GPU; copy them to the host"
                 )
             return frame, self.size
-        image = _checked(frame)
+        image = as_rgb(frame)
         size = image.shape[:2]
         if size == self.size:
             return np.ascontiguousarray(image), size
@@ -141,17 +161,6 @@ def _remote(address: str, backend: str, options: Options) -> tuple[Backend, Serv
 
     assert isinstance(opened, TritonBackend)
     return opened, opened.served
-
-
-def _checked(frame: Any) -> Image:
-    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8:
-        kind = frame.dtype if isinstance(frame, np.ndarray) else type(frame).__name__
-        raise InvalidValue(
-            f"a frame is a uint8 array, not {kind}; convert it with astype(np.uint8)"
-        )
-    if frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
-        raise InvalidValue(f"a frame has shape (height, width, 3), not {frame.shape}")
-    return frame
 
 
 def scaled(image: Image, size: tuple[int, ...], method: str = "NEAREST") -> Image:

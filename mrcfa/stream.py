@@ -4,9 +4,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from mrcfa.backends import Image, OnDevice
-from mrcfa.errors import WrongState
-from mrcfa.segmenter import Segmenter
+import numpy as np
+from numpy.typing import NDArray
+
+from mrcfa.backends import Arrays, Image
+from mrcfa.errors import Unsupported, WrongState
+from mrcfa.manifest import Output
+from mrcfa.segmenter import Frame, Segmenter
 
 MOST_IN_FLIGHT = 2
 
@@ -14,11 +18,14 @@ MOST_IN_FLIGHT = 2
 class Stream(Segmenter):
     """One video. Streams of the same bundle and backend in a process share the loaded graphs.
 
-    A stream belongs to one thread at a time; different streams may run in different threads.
+    A stream belongs to one thread at a time; different streams may run in different threads. A
+    thread that comes in while another one is at work gets an error.
 
         with Stream("bundles/vspw-b1") as stream:
             for frame in frames:        # uint8 (h, w, 3), RGB
                 mask = stream(frame)    # uint8 (h, w), class per pixel
+
+    A frame may also be a Pillow image in mode RGB, or a tensor on the CPU of that type and shape.
 
     Frames of the bundle's own size (`size`, fixed by `mrcfa export --frame`) go through the graphs
     as they are. Frames of any other size are resized on the host and their masks scaled back to the
@@ -52,40 +59,64 @@ class Stream(Segmenter):
         """Whether two frames in flight take less time than one after the other."""
         return self._backend.overlaps_frames
 
-    def __call__(self, frame: Image | OnDevice) -> Image:
+    def __call__(self, frame: Frame) -> Image:
         """Segment the next frame of the video. It comes after all others: none may be in flight."""
+        with self._alone():
+            return self._mask_of(*self._stepped(frame))
+
+    def logits(self, frame: Frame) -> NDArray[np.float32]:
+        """Segment the next frame, like `stream(frame)`, but return the scores of all classes.
+
+        They are those of a bundle of `mrcfa export --output logits`: float32 (classes, H/4, W/4)
+        at a quarter of the network's input, before the softmax over the first axis.
+        """
+        if self._model.output is not Output.LOGITS:
+            raise Unsupported(
+                "this bundle answers with masks, not logits; export it with --output logits"
+            )
+        with self._alone():
+            outputs, _ = self._stepped(frame)
+            return outputs["logits"].astype(np.float32)
+
+    def submit(self, frame: Frame) -> None:
+        """Begin the next frame of the video, while at most one other is in flight.
+
+        A frame in host memory may change when this returns. One on the GPU must not, until its
+        mask is there. With `device_masks` a mask lasts until the next submit.
+        """
+        with self._alone():
+            if len(self._in_flight) == MOST_IN_FLIGHT:
+                raise WrongState(
+                    f"{self._flying} in flight; take a mask with result() before a third"
+                )
+            image, size = self._prepared(frame)
+            begun, self._state = self._backend.submit(image, self._state)
+            self._in_flight.append(_InFlight(begun, size))
+
+    def result(self) -> Image:
+        """The mask of the frame that was submitted first, once it is done."""
+        with self._alone():
+            backend = self._backend
+            if not self._in_flight:
+                raise WrongState("no frame is in flight; submit(frame) comes before result()")
+            oldest = self._in_flight.popleft()
+            return self._mask_of(backend.result(oldest.begun), oldest.size)
+
+    def reset(self) -> None:
+        """Forget all frames, also those in flight: the next one starts a new video."""
+        with self._alone():
+            self._give_back()
+            self._begin()
+
+    def _stepped(self, frame: Frame) -> tuple[Arrays, tuple[int, ...]]:
+        """What the backend answers to the next frame, and the size that its mask is to have."""
         if self._in_flight:
             raise WrongState(
                 f"{self._flying} in flight; take every mask with result() before stream(frame)"
             )
         image, size = self._prepared(frame)
         outputs, self._state = self._backend.step(image, self._state)
-        return self._mask_of(outputs, size)
-
-    def submit(self, frame: Image | OnDevice) -> None:
-        """Begin the next frame of the video, while at most one other is in flight.
-
-        A frame in host memory may change when this returns. One on the GPU must not, until its
-        mask is there. With `device_masks` a mask lasts until the next submit.
-        """
-        if len(self._in_flight) == MOST_IN_FLIGHT:
-            raise WrongState(f"{self._flying} in flight; take a mask with result() before a third")
-        image, size = self._prepared(frame)
-        begun, self._state = self._backend.submit(image, self._state)
-        self._in_flight.append(_InFlight(begun, size))
-
-    def result(self) -> Image:
-        """The mask of the frame that was submitted first, once it is done."""
-        backend = self._backend
-        if not self._in_flight:
-            raise WrongState("no frame is in flight; submit(frame) comes before result()")
-        oldest = self._in_flight.popleft()
-        return self._mask_of(backend.result(oldest.begun), oldest.size)
-
-    def reset(self) -> None:
-        """Forget all frames, also those in flight: the next one starts a new video."""
-        self._give_back()
-        self._begin()
+        return outputs, size
 
     def _begin(self) -> None:
         self._in_flight: deque[_InFlight] = deque()

@@ -3,12 +3,13 @@
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
-from mrcfa.backends import Image, OnDevice
+from mrcfa import segmenter
+from mrcfa.backends import Image
 from mrcfa.errors import MrcfaError, NotFound, Unsupported, named
 from mrcfa.segmenter import Segmenter
 
 Camera = TypeVar("Camera", bound=Hashable)
-Frame = Image | OnDevice | None
+Frame = segmenter.Frame | None
 
 
 class Streams(Segmenter):
@@ -41,19 +42,25 @@ class Streams(Segmenter):
     def __call__(self, frames: Sequence[Frame]) -> list[Image | None]: ...
     def __call__(self, frames: Any) -> Any:
         """The masks of one round, as the frames came; None for a camera that has none."""
-        if isinstance(frames, Mapping):
-            return self._segmented(frames)
-        masks = self._segmented(dict(enumerate(frames)))
+        with self._alone():
+            if isinstance(frames, Mapping):
+                return self._segmented(frames)
+            masks = self._segmented(dict(enumerate(frames)))
         return [masks[camera] for camera in range(len(frames))]
 
     def reset(self, camera: Hashable) -> None:
         """Let a camera forget all its frames: its next one starts a new video."""
-        self._state = self._backend.restart(self._row(camera), self._state)
+        with self._alone():
+            self._restart(camera)
 
     def leave(self, camera: Hashable) -> None:
         """Free a camera's slot for another."""
-        self.reset(camera)
-        del self._rows[camera]
+        with self._alone():
+            self._restart(camera)
+            del self._rows[camera]
+
+    def _restart(self, camera: Hashable) -> None:
+        self._state = self._backend.restart(self._row(camera), self._state)
 
     def _begin(self) -> None:
         self._rows: dict[Hashable, int] = {}

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from naming import names
 from typer.testing import CliRunner
 
 import cli
@@ -57,7 +58,7 @@ def test_inspect_shows_tensors_state_cost_and_files(bundle):
     for part in (
         *("query_32", "state per stream", "multiply-adds", "encoder.fp16.onnx", "stay FP32"),
         *("variant fp32: fp32 for CPUs, ort_cpu", "variant fp16: fp16 for GPUs, plain"),
-        "classes: wall, ceiling, door",
+        *("preset vspw, 124 classes", "classes: wall, ceiling, door"),
     ):
         assert part in text
     content = json.loads(run(cli.app, ["inspect", str(bundle("b0")), "--json"]).stdout)
@@ -94,3 +95,24 @@ def test_bad_input_is_one_sentence_and_exit_code_two(words, command, tmp_path):
     assert BAD[words] in err
     assert err.count("\n") == err.count("mrcfa: ")
     assert not [entry for entry in tmp_path.rglob("*") if entry.is_file()]
+
+
+@pytest.mark.parametrize("words", [("-h",), ("run", "-h")])
+def test_h_is_help(words, command):
+    assert command(*words) == command(*words[:-1], "--help")
+    assert command(*words)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("export --frame 864x480", "--frame 480x864"),
+        ("export --size 864x480", "--size 480x864"),
+        ("export --dataset cityscapes --frame 1920x1080", "--frame 1080x1920"),
+    ],
+)
+def test_a_size_across_the_usual_one_is_pointed_out(words, remedy, command):
+    _, _, err = command(*words.split(), "--variants", "none")
+    assert names(err, remedy)
+    _, _, err = command(*words.split()[:-1], remedy.split()[1], "--variants", "none")
+    assert not names(err, "HxW")

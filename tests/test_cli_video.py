@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import av
 import numpy as np
 import pytest
 from naming import names
+from network_camera import network_camera
 from PIL import Image
 from small_vspw import write_vspw
 
@@ -37,10 +39,10 @@ def threshold(monkeypatch):
 
     class Threshold:
         classes, palette = ("sky", "car"), np.array([(70, 130, 180), (0, 0, 142)], np.uint8)
-        backend, overlaps_frames = "a threshold", False
+        backend, overlaps_frames, size = "a threshold", False, (4, 6)
 
-        def __init__(self, bundle, backend="auto"):
-            pass
+        def __init__(self, bundle, backend="auto", **options):
+            opened.options.append(options)
 
         def __enter__(self):
             return self
@@ -54,15 +56,24 @@ def threshold(monkeypatch):
         def reset(self):
             pass
 
-    opened = SimpleNamespace(manifest=SimpleNamespace(streams=1))
+    opened = SimpleNamespace(manifest=SimpleNamespace(streams=1), options=[])
     monkeypatch.setattr("mrcfa.video.session.Bundle.open", lambda path: opened)
     monkeypatch.setattr("mrcfa.video.session.Stream", Threshold)
+    return opened
+
+
+def test_latency_is_said_of_cameras_and_not_of_recordings_which_wait(command, sample, bundle):
+    with network_camera(4) as url:
+        _, _, err = command("run", bundle("b0"), sample / "street.mp4", url, "-o", "out")
+    recorded, live, *_ = err.splitlines()
+    assert "latency" not in recorded
+    assert re.search(r"\d dropped, latency p50 \d+ ms, p99 \d+ ms$", live)
 
 
 def test_run_writes_a_video_like_its_input(command, sample, bundle):
     code, out, err = command("run", bundle("b0"), sample / "street.mp4", "-o", "masks.mp4")
     assert (code, out) == (0, b"")
-    assert err.startswith("wrote masks.mp4: 18 frames, ")
+    assert err.startswith("wrote masks.mp4: 18 frames\n")
     assert "onnxruntime" in err
     probes = []
     for path in (sample / "street.mp4", Path("masks.mp4")):
@@ -109,9 +120,70 @@ class TestRun:
     def test_a_pipe_is_answered_with_a_pipe(self, command, monkeypatch):
         frames = np.random.default_rng(0).integers(0, 256, (3, 4, 6, 3), np.uint8)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(frames.tobytes())))
-        code, out, err = command("run", "b", "-", "--raw", "6x4")
+        code, out, err = command("run", "b", "-", "--raw", "4x6")
         assert (code, out) == (0, (frames.mean(-1) > 128).astype(np.uint8).tobytes())
         assert err.startswith("wrote -: 3 frames")
+
+    def test_raw_frames_across_the_bundles_are_pointed_out(self, command, monkeypatch):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(72))))
+        code, out, err = command("run", "b", "-", "--raw", "6x4")
+        assert (code, len(out)) == (0, 24)
+        assert names(err.splitlines()[0], "--raw 6x4", "--raw 4x6")
+        assert names(err, "1 frame")
+
+    def test_an_image_is_answered_with_an_image(self, command, sample):
+        image = sample / "data" / "sample_0" / "origin" / "00000005.jpg"
+        assert command("run", "b", image)[0] == 0
+        assert command("run", "b", image, "-o", "mask.png")[0] == 0
+        for place in ("00000005.mrcfa.png", "mask.png"):
+            with Image.open(place) as mask, Image.open(image) as shown:
+                assert mask.mode == "P"
+                np.testing.assert_array_equal(np.asarray(mask), np.asarray(shown).mean(-1) > 128)
+        assert command("run", "b", image, "-o", "look.png", "--as", "overlay")[0] == 0
+        with Image.open("look.png") as look, Image.open(image) as shown:
+            assert (look.mode, look.size) == ("RGB", shown.size)
+
+    def test_several_inputs_become_folders_of_pngs_or_npz(self, command, sample):
+        video, images = sample / "street.mp4", sample / "data" / "sample_0" / "origin"
+        assert command("run", "b", video, images, "-o", "masks/{}", "--end", 0.1)[0] == 0
+        assert command("run", "b", video, images, "-o", "masks/{}.npz", "--end", 0.1)[0] == 0
+        with np.load("masks/origin.npz") as saved:
+            for path in Path("masks/origin").iterdir():
+                with Image.open(path) as mask:
+                    np.testing.assert_array_equal(np.asarray(mask), saved[path.stem])
+        assert sorted(path.name for path in Path("masks").iterdir()) == [
+            "origin",
+            "origin.npz",
+            "street",
+            "street.npz",
+        ]
+
+    @pytest.mark.parametrize("place", ["out.mp4", "out.npz", "out"])
+    def test_what_a_run_wrote_is_replaced_with_force_alone(self, command, sample, place):
+        words = ("run", "b", sample / "street.mp4", "-o", place)
+        assert command(*words, "--end", 0.2)[0] == 0
+        before = {path: path.stat().st_mtime_ns for path in Path.cwd().rglob("*")}
+        code, _, err = command(*words)
+        assert code == 2
+        assert names(err, place, "--force")
+        assert {path: path.stat().st_mtime_ns for path in Path.cwd().rglob("*")} == before
+        assert command(*words, "--end", 0.1, "--force")[0] == 0
+        if place == "out":
+            assert len(list(Path("out").iterdir())) == 2
+
+    def test_options_of_a_stream_are_passed_on(self, command, sample, threshold):
+        words = ("--precision", "fp16", "--threads", 2, "--device", 1, "-o", "a.npz")
+        assert command("run", "b", sample / "street.mp4", "--end", 0.1, *words)[0] == 0
+        assert threshold.options == [{"precision": "fp16", "threads": 2, "device": 1}]
+
+    def test_the_legend_may_be_left_out(self, command, sample):
+        image = sample / "data" / "sample_0" / "origin" / "00000005.jpg"
+        words = ("run", "b", image, "--as", "color", "-o")
+        assert command(*words, "with.png")[0] == 0
+        assert command(*words, "without.png", "--no-legend")[0] == 0
+        with Image.open("with.png") as wide, Image.open("without.png") as bare:
+            assert bare.size == (160, 96)
+            np.testing.assert_array_equal(np.asarray(wide)[:, :160], np.asarray(bare))
 
     def test_only_the_wanted_classes_are_shown(self, command, sample):
         words = ("run", "b", sample / "street.mp4", "-o", "cars.npz", "--classes", "car,")
@@ -144,7 +216,7 @@ class TestRun:
             "street.mp4",
         ]
         *wrote, last = err.splitlines()
-        assert [line.partition(", latency p50 ")[0] for line in wrote] == [
+        assert wrote == [
             "wrote out/street.mp4: 15 frames",
             "wrote out/street-2.mp4: 15 frames",
             "wrote out/origin.mp4: 18 frames",
@@ -157,7 +229,7 @@ class TestRun:
         code, _, err = command("run", "b", "bad", sample / "street.mp4", "-o", "out")
         assert code == 1
         assert [path.name for path in Path("out").iterdir()] == ["street.mp4"]
-        assert err.startswith("wrote out/street.mp4: 18 frames, ")
+        assert err.startswith("wrote out/street.mp4: 18 frames\n")
         assert err.endswith("mrcfa: 1 of 1 frames of bad were lost: 0.png cannot be read\n")
 
     @pytest.mark.parametrize("sent", [["SIGTERM"], ["SIGHUP"], ["SIGQUIT"], ["SIGINT"] * 2])
@@ -175,7 +247,7 @@ class TestRun:
                     os.kill(os.getpid(), signal.Signals[name])
 
             threading.Thread(target=feed, daemon=True).start()
-            code, _, err = command("run", "b", "-", "--raw", "160x96", "-o", "out.mp4")
+            code, _, err = command("run", "b", "-", "--raw", "96x160", "-o", "out.mp4")
             for name, handler in ours.items():
                 signal.signal(signal.Signals[name], handler)
         assert code == 130
@@ -183,6 +255,20 @@ class TestRun:
         with av.open("out.mp4") as file:
             assert sum(1 for _ in file.decode(video=0)) >= 20
         assert [path.name for path in Path.cwd().iterdir()] == ["out.mp4"]
+
+    def test_a_run_that_is_told_to_end_before_its_first_frame_writes_nothing(
+        self, command, monkeypatch
+    ):
+        read, write = os.pipe()
+        with os.fdopen(read, "rb", 0) as pipe, os.fdopen(write, "wb", 0):
+            monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+            ours = signal.signal(signal.SIGTERM, _unhandled)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            code, _, err = command("run", "b", "-", "--raw", "96x160", "-o", "out.mp4")
+            signal.signal(signal.SIGTERM, ours)
+        assert code == 130
+        assert "complete" not in err
+        assert not list(Path.cwd().iterdir())
 
     def test_masks_and_overlays_have_the_shape_of_their_input(self, command):
         with av.open("in.mp4", "w") as file:
@@ -216,7 +302,7 @@ class TestRun:
         ("words", "message"),
         [
             (["{video}", "{video}", "-o", "both.mp4"], "2 inputs cannot share both.mp4"),
-            (["{video}", "-", "-", "--raw", "6x4", "-o", "new"], "can be read once only"),
+            (["{video}", "-", "-", "--raw", "4x6", "-o", "new"], "can be read once only"),
             (["{video}", "nowhere.mp4", "-o", "new"], "there is no nowhere.mp4"),
             (["{video}", "{video}"], "2 inputs cannot share old.mp4"),
             (["nowhere.mp4"], "there is no nowhere.mp4"),
@@ -225,9 +311,10 @@ class TestRun:
             (["{video}", "--start", "99"], "has no frames in the part asked for"),
             (["{video}", "--classes", "cars"], "no class is called 'cars'; did you mean car"),
             (["{video}", "--as", "picture"], "'--as': 'picture' is not one of 'overlay', 'mask'"),
-            (["-", "--raw", "huge"], "'huge' is no size; write it like 864x480"),
+            (["-", "--raw", "huge"], "'huge' is no size; write HxW"),
             (["{video}", "-o", "junk.mp4/out.npz"], "cannot write junk.mp4/out.npz"),
-            (["{video}", "-o", "{video}"], "is the input; name another output"),
+            (["{video}", "-o", "{video}"], "is the input or holds it; name another output"),
+            (["{video}", "-o", "mask.png"], "mask.png holds one picture"),
         ],
     )
     def test_bad_input_is_one_sentence_and_changes_nothing(self, command, sample, words, message):
@@ -236,13 +323,20 @@ class TestRun:
         Path("empty").mkdir()
         before = sorted(Path.cwd().rglob("*"))
         words = [word.format(video=sample / "street.mp4") for word in words]
-        code, out, err = command("run", "b", "-o", "old.mp4", *words)
+        code, out, err = command("run", "b", "-o", "old.mp4", "--force", *words)
         assert (code, out) == (2, b"")
         assert err.startswith("mrcfa: ")
         assert message in err
         assert err.count("\n") == 1
         assert sorted(Path.cwd().rglob("*")) == before
         assert Path("old.mp4").read_text() == "old"
+
+
+def test_bundle_and_input_in_the_wrong_order_are_named_as_such(command, sample, bundle):
+    code, _, err = command("run", sample / "street.mp4", bundle("b0"))
+    assert code == 2
+    assert names(err, f"mrcfa run {bundle('b0')} {sample / 'street.mp4'}")
+    assert not list(Path.cwd().iterdir())
 
 
 def test_no_message_shows_a_password(command):
@@ -301,7 +395,7 @@ def test_eval_without_a_dataset_is_one_sentence(command, bundle):
 
 def test_sample_says_what_it_wrote(command):
     code, out, _ = command("sample", "s", "--videos", 1, "--frames", 1, "--size", "64x96")
-    assert (code, out) == (0, b"wrote s: 1 videos with masks, and s/street.mp4\n")
+    assert (code, out) == (0, b"wrote s: 1 video with masks, and s/street.mp4\n")
     assert Path("s/val.txt").is_file()
     assert json.loads(Path("s/labels.json").read_text())["names"][0] == "road"
 

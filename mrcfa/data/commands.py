@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from mrcfa.arguments import parse_size
+from mrcfa.errors import counted
 
 
 def sample(
@@ -22,6 +23,5 @@ def sample(
 
     counts = {"train": train, "val": videos, "test": test}
     write_sample(folder, {s: n for s, n in counts.items() if n}, frames, parse_size(size), seed)
-    typer.echo(
-        f"wrote {folder}: {sum(counts.values())} videos with masks, and {folder / 'street.mp4'}"
-    )
+    made = counted(sum(counts.values()), "video")
+    typer.echo(f"wrote {folder}: {made} with masks, and {folder / 'street.mp4'}")

@@ -19,6 +19,8 @@ class Clip:
     name: str
     images: tuple[Path, ...]
     masks: Mapping[Path, Path]
+    unmatched: tuple[Path, ...] = ()
+    """Files beside them that are neither a frame nor the mask of one."""
 
 
 @dataclass(frozen=True)

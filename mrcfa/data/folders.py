@@ -23,8 +23,9 @@ def clips_in_folders(root: Path, split: str, sparse: bool = False) -> tuple[Clip
 
 
 def _clip(folder: Path, index: Path, sparse: bool) -> Clip:
-    images = _files(folder / "origin", IMAGES)
-    masks = {path.stem: path for path in _files(folder / "mask", (".png",))}
+    frames, truths = _files(folder / "origin"), _files(folder / "mask")
+    images = tuple(path for path in frames if path.suffix in IMAGES)
+    masks = {path.stem: path for path in truths if path.suffix == ".png"}
     missing = [path for path in images if path.stem not in masks]
     problem = ""
     if not images:
@@ -36,10 +37,12 @@ def _clip(folder: Path, index: Path, sparse: bool) -> Clip:
     if problem:
         raise NotFound(f"video {folder.name} of {index} is not complete: {problem}")
     annotated = {path: masks[path.stem] for path in images if path.stem in masks}
-    return Clip(folder.name, images, annotated)
+    used = {*images, *annotated.values()}
+    unmatched = tuple(path for path in (*frames, *truths) if path not in used)
+    return Clip(folder.name, images, annotated, unmatched)
 
 
-def _files(folder: Path, suffixes: tuple[str, ...]) -> tuple[Path, ...]:
+def _files(folder: Path) -> list[Path]:
     """In natural order, without the hidden files that some archives carry."""
     files = (file for file in folder.glob("*") if not file.name.startswith("."))
-    return tuple(sorted((f for f in files if f.suffix in suffixes), key=natural_order))
+    return sorted(files, key=natural_order)

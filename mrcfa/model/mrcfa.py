@@ -110,9 +110,14 @@ class MRCFA(SegFormer):
 
     def select(self, target: Target, reference: Reference) -> Tensor:
         """STM: the kept tokens, (B, S)."""
+        scores = self.importance(target, reference)
+        return select_tokens(scores, self.config.kept_of(math.prod(reference.grid)))
+
+    def importance(self, target: Target, reference: Reference) -> Tensor:
+        """The score of every token of the reference, (B, N)."""
         coarse = target.queries[32] @ reference.keys[32].transpose(1, 2)
         scores = upsample_keys(importance(coarse).unsqueeze(1), reference.grids[32], reference.grid)
-        return select_tokens(scores.squeeze(1), self.config.kept_of(math.prod(reference.grid)))
+        return scores.squeeze(1)
 
     def retrieve(self, target: Target, reference: Reference) -> Tensor:
         """What one reference says of the target's positions, (B, 256, h, w).

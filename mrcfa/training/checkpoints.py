@@ -6,17 +6,18 @@
 
 import json
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from mrcfa.data.labels import Labels
 from mrcfa.decoding import Damage, from_json
-from mrcfa.errors import Damaged, NotFound
+from mrcfa.errors import Damaged, InvalidValue, NotFound
 from mrcfa.files import CannotWrite, write_whole
 from mrcfa.model.config import Config
 from mrcfa.model.segformer import SegFormer
@@ -26,6 +27,10 @@ from mrcfa.training.trainee import Trainee
 
 FIELD = "mrcfa"
 """The entry of a file's metadata that holds `Facts` as JSON."""
+LONGEST = 1 << 20
+"""Characters of it; those of 255 classes are a twentieth."""
+FP16_BYTES = 2
+"""Of a weight, at least: `publish` halves them."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,19 @@ class Facts:
     """How many iterations it has seen."""
     score: float | None = None
     """mIoU of the last validation."""
+    validate_every: int = 2000
+    save_every: int = 200
+
+    def __post_init__(self) -> None:
+        classes, labels = self.config.classes, self.labels
+        counts = {len(labels.names), len(labels.colours), len(labels.values)}
+        if counts != {classes}:
+            raise InvalidValue(f"names, colours and values are not {classes} each")
+        numbers = (*labels.values, *labels.ignore, *chain(*labels.colours))
+        if not all(0 <= number <= 255 for number in numbers):
+            raise InvalidValue("a colour or value of a class is no number from 0 to 255")
+        if len(set(labels.values)) < classes or len(set(labels.names)) < classes:
+            raise InvalidValue("two classes have the same name or value")
 
 
 def read_facts(path: Path) -> Facts | None:
@@ -46,7 +64,14 @@ def read_facts(path: Path) -> Facts | None:
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(FIELD)
-        return None if text is None else from_json(Facts, json.loads(text))
+        if text is None:
+            return None
+        if len(text) > LONGEST:
+            raise Damage(f"it has {len(text)} characters")
+        facts = from_json(Facts, json.loads(text))
+        if facts.config.block_parameters * FP16_BYTES > path.stat().st_size:
+            raise Damage("it asks for a larger model than the file has weights of")
+        return facts
     except (Damage, ValueError) as error:
         raise Damaged(f"{path} has damaged metadata: {error}") from None
     except Exception as error:  # safetensors raises its own kind, or OSError
@@ -92,16 +117,22 @@ def load_state(
     path = _state_file(run, iteration)
     if not path.is_file():
         raise NotFound(f"{path} is missing, so {run} cannot be resumed; start a new run")
-    entries = load_file(path)
-    heads = {key[5:]: value for key, value in entries.items() if key.startswith("head.")}
-    trainee.deco.load_state_dict(heads)
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in entries.items():
-        if key.startswith("optimizer."):
-            _, number, name = key.split(".")
-            state.setdefault(int(number), {})[name] = value
-    groups: Any = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    try:
+        entries = load_file(path)
+        heads = {key[5:]: value for key, value in entries.items() if key.startswith("head.")}
+        trainee.deco.load_state_dict(heads)
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, value in entries.items():
+            if key.startswith("optimizer."):
+                _, number, name = key.split(".")
+                state.setdefault(int(number), {})[name] = value
+        groups: Any = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
+    except (SafetensorError, OSError, ValueError, RuntimeError):
+        raise Damaged(
+            f"{path} is damaged, so {run} cannot be resumed; start a new run with "
+            f"--weights {run / LAST}"
+        ) from None
 
 
 def _state_file(run: Path, iteration: int) -> Path:

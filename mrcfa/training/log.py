@@ -25,6 +25,7 @@ class Log:
             kept = [line for line in lines if _iteration_of(line) <= iteration]
         self._file = path.open("w", encoding="utf-8")
         self._file.writelines(f"{line}\n" for line in kept)
+        self._file.flush()
         self._board = _board(run, iteration)
 
     def write(self, iteration: int, **values: Any) -> None:

@@ -1,8 +1,11 @@
 """The loop: clips in, steps of AdamW, a line of JSON each, checkpoints and validations."""
 
 import math
+import re
+import signal
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +13,25 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.datasets import labelled_videos
-from mrcfa.errors import AlreadyExists, Damaged, Mismatch, MrcfaError, NotFound, named
+from mrcfa.errors import (
+    AlreadyExists,
+    Damaged,
+    InvalidValue,
+    Mismatch,
+    MrcfaError,
+    NotFound,
+    RuntimeFailed,
+    named,
+)
 from mrcfa.extras import MissingExtra
 from mrcfa.files import CannotWrite
+from mrcfa.interrupts import ENDING, first_interrupt
 from mrcfa.model.config import Config
 from mrcfa.model.methods import build_model
-from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights
 from mrcfa.training.checkpoints import Facts, load_state, read_facts, save_last, save_model
 from mrcfa.training.clips import Clips, Shard
@@ -63,27 +75,49 @@ def train(
 ) -> Path:
     """Train on `root`, and answer where the best checkpoint is."""
     with joined(recipe.batch) as process:
+        found = resumable(options.run) if options.resume else None
+        if found is None and process.leads:
+            _check_free(options.run)
         videos = labelled_videos(root, "train", config.depth)
         held_back = labelled_videos(root, "val", config.depth)
         clips = Clips(videos, config.references, config.size, recipe)
+        facts = Facts(
+            config,
+            videos.labels,
+            recipe,
+            0,
+            validate_every=options.validate_every,
+            save_every=options.save_every,
+        )
+        if found is not None:
+            facts = _continued(options.run, found, facts)
         model = build_model(config, seed=recipe.seed)
         torch.manual_seed(recipe.seed)
         start_classifiers(model)
-        if weights is not None:
+        if found is not None:
+            load_weights(model, options.run / LAST)
+        elif weights is not None:
             new = load_weights(model, weights, to_train=True)
             if new and process.leads:
                 say(f"{weights} has nothing that fits {named(new)}: that starts anew")
-        facts = Facts(config, videos.labels, recipe, 0)
         trainee = Trainee(model, recipe).to(process.device).train()
         share_norms(trainee, process)
         optimizer = torch.optim.AdamW(parameter_groups(trainee, recipe), betas=recipe.betas)
-        if options.resume:
-            facts = _resumed(options.run, facts, trainee, optimizer)
+        if found is not None:
+            load_state(options.run, trainee, optimizer, found.iteration)
         elif process.leads:
-            _start(options.run)
+            options.run.mkdir(parents=True, exist_ok=True)
         process.wait()
+        if process.leads:
+            height, width = config.size
+            say(
+                f"training {config.method.display_name} {config.backbone} at {height}x{width} on "
+                f"{process.device} in {recipe.precision.value}: iteration {facts.iteration} to "
+                f"{recipe.iterations}, {recipe.batch} clips each"
+            )
         run = _Run(process, options, trainee, optimizer, clips, held_back, say)
-        run.go(facts, show if process.leads else lambda iteration, loss: None)
+        with _deaths_of_workers_told():
+            run.go(facts, show if process.leads else lambda iteration, loss: None)
     return options.run / BEST
 
 
@@ -115,38 +149,88 @@ class _Run:
             self._learner = torch.compile(self._learner)
 
     def go(self, facts: Facts, show: Show) -> None:
-        log = Log(self._options.run, facts.iteration) if self._process.leads else None
+        """Train to the end. Ctrl-C saves after the step, and raises KeyboardInterrupt."""
+        run = self._options.run
+        log = Log(run, facts.iteration) if self._process.leads else None
         timed: list[dict[str, float]] = []
-        for iteration, loss, seconds in self._steps(facts):
-            self._refuse_no_number(iteration, loss, facts.recipe)
-            facts = replace(facts, iteration=iteration + 1)
-            if log is not None:
-                rate = facts.recipe.learning_rate * facts.recipe.learning_rate_at(iteration)
-                facts = self._kept(facts, log, {"loss": loss, "rate": rate, "seconds": seconds})
-                if len(timed) < (self._options.profile or 0):
-                    timed.append(seconds)
-                    if len(timed) == self._options.profile:
-                        self._say(profile(timed[1:] or timed))  # the first one starts the workers
-            show(facts.iteration, loss)
+        with first_interrupt() as interrupted:
+            if log is not None and self._validation_is_missing(facts):
+                facts = self._validated(facts, log, interrupted)
+            for iteration, loss, seconds in self._steps(facts):
+                self._refuse_no_number(iteration, loss, facts.recipe)
+                facts = replace(facts, iteration=iteration + 1)
+                stopped = self._process.any(interrupted.is_set())
+                if log is not None:
+                    rate = facts.recipe.learning_rate * facts.recipe.learning_rate_at(iteration)
+                    line = {"loss": loss, "rate": rate, "seconds": seconds}
+                    facts = self._kept(facts, log, line, stopped, interrupted)
+                    if len(timed) < (self._options.profile or 0):
+                        timed.append(seconds)
+                        if len(timed) == self._options.profile:
+                            # The first one starts the workers.
+                            self._say(profile(timed[1:] or timed))
+                show(facts.iteration, loss)
+                if stopped and facts.iteration < facts.recipe.iterations:
+                    raise KeyboardInterrupt
         self._process.wait()
         if log is not None:
             log.close()
 
-    def _kept(self, facts: Facts, log: Log, line: dict[str, Any]) -> Facts:
-        """Log, validate and save. A disk that is full ends a run only where it would end anyway."""
+    def _kept(
+        self,
+        facts: Facts,
+        log: Log,
+        line: dict[str, Any],
+        stopped: bool,
+        interrupted: threading.Event,
+    ) -> Facts:
+        """Log, save and validate. A disk that is full ends a run only where it would end anyway.
+
+        A validation comes after the save, so that it may be interrupted.
+        """
         run, ended = self._options.run, facts.iteration == facts.recipe.iterations
         try:
             log.write(facts.iteration, **line)
-            if facts.iteration % self._options.validate_every == 0 or ended:
-                facts = _validated(self._trainee.model, self._held_back, facts, run, log)
-            if facts.iteration % self._options.save_every == 0 or ended:
+            due = _validation_is_due(facts)
+            if due or stopped or facts.iteration % facts.save_every == 0:
                 save_last(run, self._trainee, self._optimizer, facts)
+            if due:
+                facts = self._validated(facts, log, interrupted)
         except CannotWrite as error:
-            if ended:
+            if ended or stopped:
                 raise CannotWrite(f"{error}; make room and finish the run with --resume") from None
             if str(error) != self._refusal:
                 self._say(f"{error}; the run goes on, and {run / LAST} stays as it was")
             self._refusal = str(error)
+        return facts
+
+    def _validation_is_missing(self, facts: Facts) -> bool:
+        """Whether a resumed run was interrupted in the validation that belongs to its last save."""
+        return _validation_is_due(facts) and not any(
+            entry["iteration"] == facts.iteration and "miou" in entry
+            for entry in entries_of(self._options.run)
+        )
+
+    def _validated(self, facts: Facts, log: Log, interrupted: threading.Event) -> Facts:
+        """Validate, and keep the model as the best one if it is."""
+        run, model = self._options.run, self._trainee.model
+        scores = validate(model, self._held_back, interrupted)
+        log.write(
+            facts.iteration,
+            miou=scores.miou,
+            single_miou=scores.single_miou,
+            **{f"mvc{length}": value for length, value in scores.mvc.items()},
+        )
+        self._say(
+            f"iteration {facts.iteration}: mIoU {scores.miou:.4f}, "
+            f"{scores.single_miou:.4f} of the single-frame head"
+        )
+        best = read_facts(run / BEST) if (run / BEST).is_file() else None
+        facts = replace(facts, score=scores.miou)
+        if best is None or best.score is None or not scores.miou <= best.score:
+            save_model(run / BEST, model, facts)
+        with suppress(MissingExtra):  # curves are a help, and no reason to stop
+            write_report(run, list(entries_of(run)), facts, scores.strip)
         return facts
 
     def _refuse_no_number(self, iteration: int, loss: float, recipe: Recipe) -> None:
@@ -163,17 +247,22 @@ class _Run:
         """Each iteration's number and loss, and how long its parts took."""
         recipe, process = facts.recipe, self._process
         loader = DataLoader(
-            self._clips,
+            _Told(self._clips),
             batch_size=recipe.batch // process.world,
             sampler=Shard(recipe, facts.iteration, process.rank, process.world),
             num_workers=self._options.workers,
+            collate_fn=_collated,
+            worker_init_fn=_leave_interrupts_alone,
             persistent_workers=self._options.workers > 0,
             pin_memory=process.device.type == "cuda",
         )
         rates = [group["lr"] for group in self._optimizer.param_groups]
         self._watch.restart()
-        for iteration, (frames, labels) in enumerate(loader, facts.iteration):
+        for iteration, batch in enumerate(loader, facts.iteration):
             self._watch.lap("data")
+            if isinstance(batch, MrcfaError):
+                raise batch
+            frames, labels = batch
             for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * recipe.learning_rate_at(iteration)
             # Of dropout: the same however this iteration was reached.
@@ -206,52 +295,98 @@ class _Run:
         return whole
 
 
-def _validated(
-    model: SegFormer, videos: LabelledVideos, facts: Facts, run: Path, log: Log
-) -> Facts:
-    """Keeps the model as the best one if it is."""
-    scores = validate(model, videos)
-    log.write(
-        facts.iteration,
-        miou=scores.miou,
-        single_miou=scores.single_miou,
-        **{f"mvc{length}": value for length, value in scores.mvc.items()},
-    )
-    best = read_facts(run / BEST) if (run / BEST).is_file() else None
-    facts = replace(facts, score=scores.miou)
-    if best is None or best.score is None or not scores.miou <= best.score:
-        save_model(run / BEST, model, facts)
-    with suppress(MissingExtra):  # curves are a help, and no reason to stop
-        write_report(run, list(entries_of(run)), facts, scores.strip)
-    return facts
-
-
-def _start(run: Path) -> None:
-    if run.exists() and any(run.iterdir()):
-        raise AlreadyExists(
-            f"{run} holds a run already; --resume goes on with it, -o names another"
-        )
-    run.mkdir(parents=True, exist_ok=True)
-
-
-def _resumed(run: Path, facts: Facts, trainee: Trainee, optimizer: torch.optim.Optimizer) -> Facts:
+def resumable(run: Path) -> Facts:
+    """What the last save of a run says of itself."""
     if not (run / LAST).is_file():
         raise NotFound(f"{run} has no {LAST} to resume from; start it without --resume")
     found = read_facts(run / LAST)
     if found is None:
         raise Damaged(f"{run / LAST} was not written by mrcfa train; start a new run")
+    return found
+
+
+def _continued(run: Path, found: Facts, facts: Facts) -> Facts:
+    """The facts of a run that goes on; it may go further than it was started for."""
     other = [
         f"{part} {field.name} {theirs} and not {ours}"
         for part in ("config", "labels", "recipe")
         for field in fields(getattr(facts, part))
-        if (theirs := getattr(getattr(found, part), field.name))
+        if field.name != "iterations"
+        and (theirs := getattr(getattr(found, part), field.name))
         != (ours := getattr(getattr(facts, part), field.name))
     ]
     if other:
         raise Mismatch(
-            f"{run} was started with {', '.join(other)}; resume it with the same settings, or "
-            "start a new run"
+            f"{run} was started with {', '.join(other)}; leave such flags out to go on with its "
+            "own settings, or start a new run"
         )
-    load_weights(trainee.model, run / LAST)
-    load_state(run, trainee, optimizer, found.iteration)
-    return found
+    if facts.recipe.iterations < found.iteration:
+        raise InvalidValue(
+            f"{run} has {found.iteration} iterations behind it; --iterations "
+            f"{facts.recipe.iterations} cannot undo them, ask for more"
+        )
+    return replace(facts, iteration=found.iteration, score=found.score)
+
+
+def _check_free(run: Path) -> None:
+    """Refuse a folder with checkpoints or foreign files; what a run left before its first save is
+    written anew."""
+    names = {path.name for path in run.iterdir()} if run.is_dir() else set()
+    if LAST in names:
+        raise AlreadyExists(
+            f"{run} holds a run already; --resume goes on with it, -o names another"
+        )
+    if BEST in names:
+        raise AlreadyExists(
+            f"{run} holds {BEST} and no {LAST} to go on from; name another folder with -o, and "
+            f"start from it with --weights {run / BEST}"
+        )
+    foreign = sorted(name for name in names if not _LEFT_BEHIND.match(name))
+    if foreign:
+        raise AlreadyExists(f"{run} holds other files ({named(foreign, most=3)}); -o names another")
+
+
+_LEFT_BEHIND = re.compile(r"log\.jsonl$|state\.\d+\.safetensors$|events\.out\.|\..*\.partial$")
+
+
+def _validation_is_due(facts: Facts) -> bool:
+    ended = facts.iteration == facts.recipe.iterations
+    return facts.iteration > 0 and (facts.iteration % facts.validate_every == 0 or ended)
+
+
+@contextmanager
+def _deaths_of_workers_told() -> Iterator[None]:
+    """PyTorch raises them wherever the program is."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        raise RuntimeFailed(
+            "a process that reads clips was killed, as the system does when memory or shared "
+            "memory ends; use fewer --workers"
+        ) from None
+
+
+class _Told(Dataset[Any]):
+    """Samples of clips, or the error that there was instead: a worker would lose its kind."""
+
+    def __init__(self, clips: Clips) -> None:
+        self._clips = clips
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor] | MrcfaError:
+        try:
+            return self._clips[number]
+        except MrcfaError as error:
+            return error
+
+
+def _collated(samples: list[Any]) -> Any:
+    errors = (sample for sample in samples if isinstance(sample, MrcfaError))
+    return next(errors, None) or default_collate(samples)
+
+
+def _leave_interrupts_alone(worker: int) -> None:
+    """A terminal's signals reach every process of it; the one that trains ends its workers."""
+    for number in set(ENDING) - {signal.SIGTERM}:
+        signal.signal(number, signal.SIG_IGN)

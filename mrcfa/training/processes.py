@@ -37,6 +37,12 @@ class Process:
         total: Tensor = _Total.apply(values)  # type: ignore[no-untyped-call]  # torch's own
         return total
 
+    def any(self, condition: bool) -> bool:
+        """Whether it holds in one of the processes."""
+        if self.world == 1:
+            return condition
+        return bool(self.total(torch.tensor(float(condition), device=self.device)) > 0)
+
     def wait(self) -> None:
         if self.world > 1:
             dist.barrier()

@@ -13,11 +13,34 @@ MASKS = 300
 """Looked at, evenly spread; a large dataset has many more."""
 
 
-def remarks(videos: LabelledVideos, reach: int) -> list[str]:
-    """Sentences about what one would want to know; a mask that does not fit is an error.
+def summary(train: LabelledVideos, val: LabelledVideos, reach: int) -> list[str]:
+    """Sentences on what will be learnt from; a mask that does not fit is an error.
 
     `reach` is how many frames back the references lie.
     """
+    return [*_counts(train), *_counts(val), *_classes_and_sizes(train), *_short(train, reach)]
+
+
+def _counts(videos: LabelledVideos) -> list[str]:
+    """How much there is of a split, and which of its files are not used."""
+    frames = sum(len(clip.images) for clip in videos.clips)
+    masks = sum(len(clip.masks) for clip in videos.clips)
+    counts = (
+        f"{videos.split}: {counted(len(videos.clips), 'video')}, {counted(frames, 'frame')}, "
+        f"{counted(masks, 'mask')}, {counted(frames - masks, 'frame')} without a mask"
+    )
+    unmatched = [path for clip in videos.clips for path in clip.unmatched]
+    if not unmatched:
+        return [counts]
+    listed = named(("/".join(path.parts[-3:]) for path in unmatched), most=3)
+    return [
+        counts,
+        f"{videos.split}: {counted(len(unmatched), 'file')} not used: {listed}; a frame is a .jpg "
+        "or .png, and its mask a .png of the same name",
+    ]
+
+
+def _classes_and_sizes(videos: LabelledVideos) -> list[str]:
     pairs = [(image, mask) for clip in videos.clips for image, mask in clip.masks.items()]
     looked_at = pairs[:: max(1, -(-len(pairs) // MASKS))]
     pillow = load("PIL.Image")
@@ -27,21 +50,34 @@ def remarks(videos: LabelledVideos, reach: int) -> list[str]:
         with pillow.open(image) as opened:
             sizes[opened.size] += 1
         counts += np.bincount(videos.truth(mask).ravel(), minlength=256)
-    found = []
+    where = counted(len(pairs), "mask")
+    if len(looked_at) < len(pairs):
+        where = f"{len(looked_at)} of {where}"
+    names = videos.labels.names
+    shares = dict(zip(names, counts[: len(names)] / max(1, counts[:IGNORED].sum()), strict=True))
+    present = sorted((name for name in names if shares[name]), key=lambda name: -shares[name])
+    listed = named(f"{name} {shares[name]:.1%}" for name in present)
+    ignored = counts[IGNORED] / max(1, counts.sum())
+    found = [f"classes in {where}: {listed or 'none'}; without ground truth {ignored:.1%}"]
+    if len(present) < len(names):
+        missing = named(name for name in names if not shares[name])
+        found.append(f"{missing} never occurs in {where} and will not be learnt")
     if len(sizes) > 1:
         listed = named(f"{height}x{width}" for (width, height), _ in sizes.most_common(3))
         found.append(f"frames have {len(sizes)} sizes ({listed}, …) and are all resized to --size")
-    short = [clip.name for clip in videos.clips if len(clip.images) <= reach]
-    if short:
-        found.append(
-            f"{named(short, most=3)}: too short for a reference {reach} frames back; the first "
-            "frame serves instead"
-        )
-    names = videos.labels.names
-    missing = [name for name, count in zip(names, counts[:IGNORED], strict=False) if not count]
-    if missing:
-        where = f"the {len(pairs)} masks"
-        if len(looked_at) < len(pairs):
-            where = f"{len(looked_at)} of {where}"
-        found.append(f"{named(missing)} never occurs in {where} and will not be learnt")
     return found
+
+
+def _short(videos: LabelledVideos, reach: int) -> list[str]:
+    short = [clip.name for clip in videos.clips if len(clip.images) <= reach]
+    if not short:
+        return []
+    return [
+        f"{named(short, most=3)}: too short for a reference {reach} frames back; the first "
+        "frame serves instead"
+    ]
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 frame`, `2 frames`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

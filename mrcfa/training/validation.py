@@ -1,5 +1,6 @@
 """The metrics of a model in training on whole videos, streamed as it will be deployed."""
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,10 @@ class Scores:
     """The last annotated frame of the first videos."""
 
 
-def validate(model: SegFormer, videos: LabelledVideos) -> Scores:
+def validate(
+    model: SegFormer, videos: LabelledVideos, interrupted: threading.Event | None = None
+) -> Scores:
+    """Raises KeyboardInterrupt before the next frame once it is interrupted."""
     was_training = model.training
     model.eval()
     classes, device = model.config.classes, model.linear_pred.weight.device
@@ -40,6 +44,8 @@ def validate(model: SegFormer, videos: LabelledVideos) -> Scores:
     for clip in videos.clips:
         memory, consistency = Memory(), VideoConsistency(WINDOWS)
         for path in clip.images:
+            if interrupted is not None and interrupted.is_set():
+                raise KeyboardInterrupt
             image = read_image(path)
             size = (image.shape[0], image.shape[1])
             features = model.encode(network_input(image, model.config.size).to(device))

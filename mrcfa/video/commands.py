@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrcfa.arguments import parse_names, parse_size
+from mrcfa.arguments import parse_names, parse_size, warn_of_swap
 from mrcfa.backends.records import CHOICES
-from mrcfa.errors import MrcfaError, named
+from mrcfa.bundle import MANIFEST
+from mrcfa.errors import InvalidValue, MrcfaError, counted, named
 from mrcfa.progress import counting
+from mrcfa.serving.address import is_address
 from mrcfa.video.style import Look, Style
 
 if TYPE_CHECKING:
@@ -33,21 +35,35 @@ def run(
         typer.Option(
             "-o",
             "--out",
-            help="name.mp4, name.npz, a folder of PNGs or -; of several inputs a folder of MP4s. "
-            "Default: INPUT.mrcfa.mp4, or with --view nothing.",
+            help="name.mp4, name.npz, a folder of PNGs, - or, of an image, name.png. Of several "
+            "inputs a folder of MP4s, or a place with {} for their names: masks/{}.npz, masks/{}. "
+            "Default: INPUT.mrcfa.mp4, of an image .png, with --view nothing.",
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace outputs that are already there.")
+    ] = False,
     style: Annotated[
         Style | None, typer.Option("--as", help="Default: overlay in MP4, else mask.")
     ] = None,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Opacity of the overlay.")] = 0.5,
     classes: Annotated[str, typer.Option(help="Show only these, such as person,car.")] = "",
+    legend: Annotated[
+        bool, typer.Option("--legend/--no-legend", help="Name the classes in the picture.")
+    ] = True,
     backend: Annotated[str, typer.Option(help=f"One of {named(CHOICES)}.")] = "auto",
+    precision: Annotated[
+        str | None, typer.Option(help="Default: fp32 on a CPU, fp16 on a GPU.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Of a CPU. Default: all cores.")] = 0,
+    device: Annotated[
+        int | None, typer.Option(help="Index of the GPU. Default: the first.")
+    ] = None,
     start: Annotated[float, typer.Option(help="Seconds into INPUT to start at.")] = 0,
     end: Annotated[float, typer.Option(help="Seconds into INPUT to stop at.")] = math.inf,
     stride: Annotated[int, typer.Option(help="Take every N-th frame.")] = 1,
     fps: Annotated[float, typer.Option(min=0.01, max=1000, help="Of images and raw frames.")] = 25,
-    raw: Annotated[str | None, typer.Option(help="Size of RGB frames on -, WxH.")] = None,
+    raw: Annotated[str | None, typer.Option(help="Size of RGB frames on -, HxW.")] = None,
     reset_on_cut: Annotated[
         bool, typer.Option("--reset-on-cut", help="Forget earlier frames at a scene cut.")
     ] = False,
@@ -68,6 +84,7 @@ def run(
     from mrcfa.video.sources import Span, open_sources
 
     with ExitStack() as stack:
+        _check_order(bundle, sources)
         listener = None
         if view is not None:
             from mrcfa.video.view.address import listen
@@ -75,14 +92,25 @@ def run(
             from mrcfa.video.view.server import View
 
             listener = stack.enter_context(closing(listen(view)))
-        size, span = parse_size(raw, "864x480") if raw else None, Span(start, end, stride)
+        size, span = parse_size(raw) if raw else None, Span(start, end, stride)
         opened = open_sources(sources, span, Fraction(str(fps)), size)
         nowhere: Sequence[str | None] = [None] * len(sources)
-        places = nowhere if listener and out is None else places_for(sources, out)
-        look = Look(style, alpha, tuple(parse_names(classes)))
+        places = nowhere if listener and out is None else places_for(sources, out, force)
+        look = Look(style, alpha, tuple(parse_names(classes)), legend)
         live = any(source.live for source in opened) and not every_frame
         totals = [source.total for source in opened]
-        session = stack.enter_context(open_session(bundle, backend, len(sources)))
+        session = stack.enter_context(
+            open_session(
+                bundle,
+                backend,
+                len(sources),
+                precision=precision,
+                threads=threads,
+                device=device,
+            )
+        )
+        if size is not None:
+            warn_of_swap("--raw", size, session.size, "the bundle's")
         names = names_for(sources)
         watches: list[Watch] = []
         if listener is not None:
@@ -100,29 +128,49 @@ def run(
             every_frame,
             lambda tallies: advance(note=_so_far(tallies) if live else ""),
             watches,
+            force,
         )
         backend = session.backend
     complaints = [tally.complaint for tally in done.tallies if tally.complaint]
-    if not done.frames:
+    if not done.frames and not done.interrupted:
         raise MrcfaError(complaints[0])
     for source, name, place, tally in zip(opened, names, places, done.tallies, strict=True):
         if tally.frames:
             did = f"showed {name}" if place is None else f"wrote {place}"
-            dropped = f", {tally.dropped} dropped" if source.live else ""
-            typer.echo(f"{did}: {tally.frames} frames{dropped}, {tally.latency}", err=True)
+            # Frames of a recording all wait for the backend: when one arrived says nothing.
+            pace = f", {tally.dropped} dropped, {tally.latency}" if source.live else ""
+            typer.echo(f"{did}: {counted(tally.frames, 'frame')}{pace}", err=True)
     typer.echo(
         f"{done.frames / done.seconds:.1f} frames/s with {backend}, which was at work "
         f"{done.backend_seconds / done.seconds:.0%} of the time",
         err=True,
     )
     if done.interrupted:
-        whole = "" if None in places else "; what was written is complete up to there"
+        whole = (
+            ""
+            if None in places or not done.frames
+            else "; what was written is complete up to there"
+        )
         typer.echo(f"mrcfa: stopped by a signal{whole}", err=True)
         raise typer.Exit(130)
     for complaint in complaints:
         typer.echo(f"mrcfa: {complaint}", err=True)
     if complaints:
         raise typer.Exit(1)
+
+
+def _check_order(bundle: Path, sources: "Sequence[str]") -> None:
+    """Name a bundle that stands where an input should, if what stands in its place is none."""
+    swapped = next((source for source in sources if _is_bundle(source)), None)
+    if swapped is not None and not _is_bundle(bundle):
+        raise InvalidValue(
+            f"{swapped} is a bundle and {bundle} is none; the bundle comes first: "
+            f"mrcfa run {swapped} {bundle}"
+        )
+
+
+def _is_bundle(place: str | Path) -> bool:
+    return is_address(place) or (Path(place) / MANIFEST).is_file()
 
 
 def _so_far(tallies: "Sequence[Tally]") -> str:

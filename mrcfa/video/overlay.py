@@ -16,6 +16,8 @@ Image = NDArray[np.uint8]
 LEGEND_SHARE = 0.005
 """A class enters the legend with this share of the pixels; fewer would make it flicker."""
 
+_BACKGROUND = 24
+
 
 class Renderer:
     """Pictures of one style: `renderer(image, mask)`, (h, w, 3) and (h, w) in.
@@ -31,8 +33,12 @@ class Renderer:
         palette: NDArray[np.uint8],
         alpha: float = 0.5,
         only: Sequence[str] = (),
+        legend: bool = True,
     ) -> None:
-        """`only` names the classes that are shown, `alpha` how strongly they cover the frame."""
+        """`only` names the classes that are shown, `alpha` how strongly they cover the frame.
+
+        The legend lies in a corner of an overlay, and beside a picture of the colours alone.
+        """
         wanted = [class_index(name, classes) for name in only] or list(range(len(classes)))
         opacity = round(256 * (1 if style is Style.COLOR else alpha))
         self._style = style
@@ -45,6 +51,7 @@ class Renderer:
         self._tint[wanted] = palette[wanted].astype(np.uint16) * opacity
         self._weight = np.full((256, 3), 0 if style is Style.COLOR else 256, np.uint16)
         self._weight[wanted] = 256 - opacity
+        self._legend = legend
         self._strips: dict[tuple[int, int], Image] = {}
 
     def __call__(self, image: Image, mask: NDArray[np.uint8]) -> Picture:
@@ -54,16 +61,31 @@ class Renderer:
         blend += image * self._weight.take(mask, axis=0)
         blend >>= 8
         picture = blend.astype(np.uint8)
-        self._draw_legend(picture, mask)
+        if self._legend and self._style is Style.COLOR:
+            return np.concatenate([picture, self._panel(mask)], axis=1)
+        if self._legend:
+            self._draw_legend(picture, mask, picture.shape[0] // 2)
         if self._style is Style.SIDE_BY_SIDE:
             return np.concatenate([image, picture], axis=1)
         return picture
 
-    def _draw_legend(self, picture: Image, mask: NDArray[np.uint8]) -> None:
-        """One strip for each class that is present, the largest on top, in the lower left."""
+    def _panel(self, mask: NDArray[np.uint8]) -> Image:
+        """A legend as high as the mask, and always as wide as the longest name needs."""
+        rows = mask.shape[0]
+        strips = [self._strip(int(k), _strip_height(rows)) for k in self._wanted.nonzero()[0]]
+        width = max(strip.shape[1] for strip in strips)
+        panel = np.full((rows, width, 3), _BACKGROUND, np.uint8)
+        self._draw_legend(panel, mask, rows)
+        return panel
+
+    def _draw_legend(self, picture: Image, mask: NDArray[np.uint8], most: int) -> None:
+        """One strip for each class that is present, the largest on top, in the lower left.
+
+        All of them are at most `most` pixels high.
+        """
         counts = np.bincount(mask.ravel(), minlength=256) * self._wanted
-        height = max(10, picture.shape[0] // 30)
-        rows = picture.shape[0] // 2 // height
+        height = _strip_height(mask.shape[0])
+        rows = most // height
         present = [int(k) for k in counts.argsort()[::-1] if counts[k] >= LEGEND_SHARE * mask.size]
         top = picture.shape[0] - height * min(rows, len(present))
         for index in present[:rows]:
@@ -78,13 +100,18 @@ class Renderer:
             font = load("PIL.ImageFont").load_default(height * 0.75)
             name = self._classes[index].replace("_", " ")
             width = int(font.getlength(name)) + 2 * height
-            strip = pillow.new("RGB", (width, height), (24, 24, 24))
+            strip = pillow.new("RGB", (width, height), (_BACKGROUND,) * 3)
             pen = draw.Draw(strip)
             swatch = (2, 2, height - 3, height - 3)
             pen.rectangle(swatch, fill=tuple(int(level) for level in self._palette[index]))
             pen.text((height * 1.25, height / 2), name, "white", font, anchor="lm")
             self._strips[index, height] = np.asarray(strip)
         return self._strips[index, height]
+
+
+def _strip_height(rows: int) -> int:
+    """Of a picture so many pixels high."""
+    return max(10, rows // 30)
 
 
 def class_index(name: str, classes: Sequence[str]) -> int:

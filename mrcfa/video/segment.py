@@ -15,7 +15,7 @@ from functools import partial
 from queue import Queue
 from typing import ParamSpec
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import MrcfaError, counted
 from mrcfa.interrupts import first_interrupt
 from mrcfa.video.cuts import Cuts
 from mrcfa.video.feed import Arrival, Clock, Feed, take_round
@@ -158,7 +158,7 @@ def _complaint(source: Source, tally: Tally, failure: BaseException | None) -> s
     if isinstance(failure, MemoryError):
         return f"memory ran out after {tally.frames} frames of {source.name}"
     if failure is not None:
-        return f"{source.name} failed after {tally.frames} frames: {failure!r}"
+        return f"{source.name} failed after {counted(tally.frames, 'frame')}: {failure!r}"
     if not tally.frames:
         return source.complaint or f"{source.name} has no frames in the part asked for"
     return source.complaint

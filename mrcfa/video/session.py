@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mrcfa.bundle import Bundle
 from mrcfa.errors import Unsupported
@@ -20,11 +21,17 @@ from mrcfa.video.style import Look, style_for
 
 
 @contextmanager
-def open_session(bundle: Path, backend: str, inputs: int) -> Iterator["Session"]:
+def open_session(
+    bundle: Path,
+    backend: str,
+    inputs: int,
+    **options: Any,
+) -> Iterator["Session"]:
     """A stream for each input, which share one backend; or one slot each, if the bundle has some.
 
     A further stream costs its state alone. A bundle for several streams does a frame of each input
-    in one pass, and one pass costs the same however many inputs take part.
+    in one pass, and one pass costs the same however many inputs take part. The options are those
+    of `Stream`.
     """
     slots = 1 if is_address(bundle) else Bundle.open(bundle).manifest.streams
     if 1 < slots < inputs:
@@ -33,11 +40,11 @@ def open_session(bundle: Path, backend: str, inputs: int) -> Iterator["Session"]
             f"export with --streams {inputs}"
         )
     if slots > 1:
-        with Streams(bundle, backend) as batch:
+        with Streams(bundle, backend, **options) as batch:
             yield Session(batch, Batched(batch))
         return
     with ExitStack() as stack:
-        streams = [stack.enter_context(Stream(bundle, backend)) for _ in range(inputs)]
+        streams = [stack.enter_context(Stream(bundle, backend, **options)) for _ in range(inputs)]
         yield Session(streams[0], rounds_of(streams))
 
 
@@ -50,6 +57,11 @@ class Session:
     @property
     def backend(self) -> str:
         return self._segmenter.backend
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the frames that need no resizing on the host."""
+        return self._segmenter.size
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -68,30 +80,34 @@ class Session:
         every_frame: bool = False,
         advance: Callable[[Sequence[Tally]], None] = lambda tallies: None,
         watches: Sequence[Watch] = (),
+        force: bool = False,
     ) -> Summary:
         """Segment every source to its place, if it has one; nothing is written if an error ends it.
 
         Recordings give every frame, live sources the newest one unless told otherwise. `watches`
-        look at the masks of the sources, one each.
+        look at the masks of the sources, one each. Folders are replaced with `force` alone.
         """
         watching: Sequence[Watch | None] = watches or [None] * len(sources)
         with first_interrupt() as stop, ExitStack() as stack:  # a sink that is closing counts too
             inputs = []
             for source, place, watch in zip(sources, places, watching, strict=True):
                 newest = source.live and not every_frame
-                render, sink = self._outlet(place, look, source, numbered=newest)
+                render, sink = self._outlet(place, look, source, newest, force)
                 inputs.append(Input(source, render, stack.enter_context(sink), newest, watch))
             return segment(inputs, self._rounds, reset_on_cut, advance, stop=stop)
 
     def _outlet(
-        self, place: str | None, look: Look, source: Source, numbered: bool
+        self, place: str | None, look: Look, source: Source, numbered: bool, force: bool
     ) -> tuple[Callable[[Image, Image], Picture], AbstractContextManager[Write]]:
         """What draws the masks, and what takes the pictures."""
         if place is None:
             return lambda image, mask: mask, nullcontext(lambda name, picture: None)
         classes, palette = self.classes, self.palette
-        render = Renderer(style_for(place, look.style), classes, palette, look.alpha, look.only)
+        style = style_for(place, look.style)
+        render = Renderer(style, classes, palette, look.alpha, look.only, look.legend)
         sink = open_sink(
-            place, classes, palette, source.rate, numbered, source.live, lambda: source.aspect
+            *(place, classes, palette, source.rate, numbered, force),
+            live=source.live,
+            aspect=lambda: source.aspect,
         )
         return render, sink

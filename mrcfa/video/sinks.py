@@ -1,4 +1,4 @@
-"""Where pictures go: an H.264 video, a folder of PNGs, an .npz file or a pipe.
+"""Where pictures go: an H.264 video, a folder of PNGs, an .npz file, one PNG or a pipe.
 
 Files and folders are written beside their final name and renamed at the end: whoever sees the name
 sees all of it, and a run that fails leaves what was there before. A full disk is no failure of what
@@ -28,6 +28,8 @@ Picture = NDArray[np.uint8]
 Write = Callable[[str, Picture], None]
 """Takes the name of a frame and its picture."""
 
+FILES = (".mp4", ".npz", ".png")
+"""How the names of files end; a PNG is for one picture."""
 BLANK = 255
 """The value of mask pixels that stand for no class."""
 
@@ -42,18 +44,20 @@ def open_sink(
     palette: NDArray[np.uint8],
     rate: Fraction,
     numbered: bool = False,
+    force: bool = False,
     live: bool = False,
     aspect: Callable[[], Fraction] = lambda: Fraction(1),
 ) -> Iterator[Write]:
-    """The sink that `place` names: `*.mp4`, `*.npz`, `-` for standard output, else a folder.
+    """The sink that `place` names: one of `FILES`, `-` for standard output, else a folder.
 
     Masks keep their exact values in every one of them: a PNG is indexed with the palette, and a
     video of masks is lossless. If frames are left out and `numbered` in the source, a video shows
     each at its own time. A video of a `live` source has a name at once, `*.partial.mp4`, because
     nobody can record it again. Its pixels have the `aspect` at the first picture. What nothing is
-    written to leaves nothing behind.
+    written to leaves nothing behind. A folder that is not empty is replaced with `force` alone.
     """
-    sink, writes = _sink(place, classes, palette, rate, numbered, live, aspect), list[Write]()
+    sink = _sink(place, classes, palette, rate, numbered, force, live, aspect)
+    writes = list[Write]()
     with refusals_told(place), ExitStack() as stack:
 
         def write(name: str, picture: Picture) -> None:
@@ -64,28 +68,40 @@ def open_sink(
         yield write
 
 
+def kind_of(place: str) -> str:
+    """The end of a file's name, `-`, or nothing for a folder: with a slash it may have dots."""
+    suffix = "" if place.endswith("/") else Path(place).suffix
+    if place == "-" or suffix in FILES:
+        return suffix or "-"
+    if suffix and not Path(place).is_dir():
+        raise InvalidValue(
+            f"{place} cannot be written; use a name.mp4, a name.npz, a folder or -, or of one "
+            "image a name.png"
+        )
+    return ""
+
+
 def _sink(
     place: str,
     classes: Sequence[str],
     palette: NDArray[np.uint8],
     rate: Fraction,
     numbered: bool,
+    force: bool,
     live: bool,
     aspect: Callable[[], Fraction],
 ) -> AbstractContextManager[Write]:
-    path = Path(place)
-    if place == "-":
+    path, kind = Path(place), kind_of(place)
+    if kind == "-":
         if sys.stdout is None:
             raise CannotWrite("cannot write -: standard output is closed")
         return _pipe()
-    if path.suffix and not path.is_dir() and path.suffix not in (".mp4", ".npz"):
-        raise InvalidValue(f"{place} cannot be written; use a name.mp4, a name.npz, a folder or -")
-    check_writable(path, folder=path.suffix not in (".mp4", ".npz"))
-    if path.suffix == ".mp4":
+    check_writable(path, folder=not kind, over=force)
+    if kind == ".mp4":
         return _video(path, rate, numbered, live, aspect)
-    if path.suffix == ".npz":
+    if kind == ".npz":
         return _npz(path, classes, palette)
-    return _folder(path, palette)
+    return _image(path, palette) if kind == ".png" else _folder(path, palette, force)
 
 
 @contextmanager
@@ -221,10 +237,10 @@ def _visible(path: Path, part: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _kept(path: Path, folder: bool = False) -> Iterator[Path]:
+def _kept(path: Path, folder: bool = False, over: bool = False) -> Iterator[Path]:
     """`replaced`, but what is there when the system refuses to write on takes the name as well."""
     refusal: OSError | CannotWrite | None = None
-    with replaced(path, folder) as part:
+    with replaced(path, folder, over) as part:
         try:
             yield part
         except (OSError, CannotWrite) as error:
@@ -239,23 +255,33 @@ def _kept(path: Path, folder: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def _folder(path: Path, palette: NDArray[np.uint8]) -> Iterator[Write]:
-    """One PNG for each frame, under the frame's name; masks are indexed with the palette."""
-    pillow = load("PIL.Image")
-    with _kept(path, folder=True) as part:
+def _folder(path: Path, palette: NDArray[np.uint8], force: bool) -> Iterator[Write]:
+    """One PNG for each frame, under the frame's name."""
+    with _kept(path, folder=True, over=force) as part:
 
         def write(name: str, picture: Picture) -> None:
-            image = pillow.fromarray(picture)
-            if picture.ndim == 2:
-                image.putpalette(palette.tobytes())
             file = part / f"{name}.png"
             try:
-                image.save(file, compress_level=1)
+                _save_png(picture, palette, file)
             except OSError:
                 file.unlink(missing_ok=True)
                 raise
 
         yield write
+
+
+@contextmanager
+def _image(path: Path, palette: NDArray[np.uint8]) -> Iterator[Write]:
+    with replaced(path) as part:
+        yield lambda name, picture: _save_png(picture, palette, part)
+
+
+def _save_png(picture: Picture, palette: NDArray[np.uint8], path: Path) -> None:
+    """Masks are indexed with the palette."""
+    image = load("PIL.Image").fromarray(picture)
+    if picture.ndim == 2:
+        image.putpalette(palette.tobytes())
+    image.save(path, "PNG", compress_level=1)
 
 
 @contextmanager

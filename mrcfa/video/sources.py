@@ -115,13 +115,13 @@ def open_source(
     """The source that `place` names.
 
     It is a video file, an image, a folder or glob of images, a camera's index or device, a URL, or
-    `-` for RGB frames of size `raw` (width, height) on standard input. Images and raw frames have
+    `-` for RGB frames of size `raw` (height, width) on standard input. Images and raw frames have
     no frame rate of their own: they get `rate`.
     """
     span = span or Span()
     if place == "-":
         if raw is None:
-            raise InvalidValue("raw frames on standard input have no size; add --raw WIDTHxHEIGHT")
+            raise InvalidValue("raw frames on standard input have no size; add --raw HEIGHTxWIDTH")
         if sys.stdin is None:
             raise NotFound("standard input is closed; pipe raw frames into it")
         # Its buffer has a lock, which a thread that waits for a frame would hold at the very end.
@@ -141,9 +141,12 @@ def open_source(
     if place.isdecimal() or path.is_char_device():
         return Camera(place, span)
     if any(wildcard in place for wildcard in "*?["):
-        found = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-        return Images(place, [file for file in found if _is_image(file)], span, rate)
+        return Images(place, [file for file in globbed(path) if _is_image(file)], span, rate)
     raise NotFound(f"there is no {place}; name a video, a folder of images, a camera or a URL")
+
+
+def globbed(pattern: Path) -> Iterator[Path]:
+    return Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
 
 
 def open_sources(
@@ -360,7 +363,7 @@ class RawFrames(Source):
     ) -> None:
         super().__init__("standard input", rate / span.stride, None)
         self._stream = stream
-        self._shape = (size[1], size[0], 3)
+        self._shape = (*size, 3)
         self._slice = span.of(rate)
 
     def __iter__(self) -> Iterator[Frame]:
@@ -402,7 +405,8 @@ def read_image(path: Path) -> NDArray[np.uint8]:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, load("av").error.ExitError):  # the end of its patience
+    """FFmpeg's own words, but for a timeout, which it calls `Immediate exit requested`."""
+    if isinstance(error, load("av").error.ExitError):
         return f"nothing came for {PATIENCE_S:g} s"
     return getattr(error, "strerror", None) or str(error)
 

@@ -26,3 +26,5 @@ class Look:
     """Opacity of the overlay."""
     only: tuple[str, ...] = ()
     """Classes to show; none stands for all."""
+    legend: bool = True
+    """Whether pictures name the classes that they show."""

@@ -53,7 +53,7 @@ def test_masks_are_checked_pixel_by_pixel_class_by_class_and_over_time(benched, 
     assert [check.name.partition(" (")[0] for check in checks] == [
         "pixels with the same class",
         "mean IoU of masks",
-        "IoU of the worst class",
+        "lowest IoU of classes with 0.5% of the pixels",
         "pixels that differ at frame 10",
         "pixels that differ at frame 100",
     ]

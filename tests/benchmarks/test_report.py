@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.report import report
 from benchmarks.result import Outcome, Row
+from benchmarks.table import notes
 from mrcfa.bundle import Bundle
 from mrcfa.checks import Check
 
@@ -54,6 +55,17 @@ def test_it_tells_every_row_check_and_bound(page, benched):
             assert check.name in page
     for words in ("no CUDA device", "Jetson AGX Thor", "40.1 FPS", "not measurements"):
         assert words in page
+
+
+def test_rows_that_did_not_run_are_one_line_and_no_rows(benched, page):
+    idle = [row for row in benched.rows if row.outcome is Outcome.NOT_RUN]
+    (line,) = [sentence for sentence in notes(benched) if sentence.startswith("not run: ")]
+    assert len(idle) == 3
+    for row in idle:
+        assert row.name in line
+        assert row.reason in line
+        assert f"<th>{row.name}</th>" not in page
+    assert line.count("no CUDA device") == 1
 
 
 def test_ids_of_the_plots_do_not_clash(page):

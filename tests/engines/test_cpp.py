@@ -21,7 +21,7 @@ def test_masks_are_pythons_bit_by_bit_over_40_frames_and_a_reset(
     precision, segment, bundle, clip, pythons_masks
 ):
     path, frames = bundle("b0"), clip(FRAMES, 96, 160)
-    options = ("--raw", "160x96", "--precision", precision, "--threads", 2, "--reset-every", RESET)
+    options = ("--raw", "96x160", "--precision", precision, "--threads", 2, "--reset-every", RESET)
     masks = masks_in(segment(path, *options, frames=frames), frames)
     assert len(np.unique(masks)) > 5
     assert np.array_equal(masks, pythons_masks(path, precision, frames))
@@ -47,7 +47,9 @@ def test_a_baselines_masks_are_pythons_and_its_name_is_told(
     path, frames = baseline(method), clip(30, 64, 96)
     done = segment(path, "--threads", 2, "--reset-every", RESET, frames=frames)
     assert np.array_equal(masks_in(done, frames), pythons_masks(path, "fp32", frames))
-    assert segment(path, "--info").stdout.decode().startswith(f"{method} b0, cityscapes, 19 ")
+    assert (
+        segment(path, "--info").stdout.decode().startswith(f"{method} b0, preset cityscapes, 19 ")
+    )
 
 
 def test_siblings_moves_and_refusals_work_through_the_header(build, bundle, tmp_path):
@@ -98,10 +100,11 @@ def test_graphs_that_are_not_of_the_manifests_size_are_refused(segment, copy, cl
 @pytest.mark.parametrize(
     ("words", "things"),
     [
-        (["--raw", "96x160"], ("mrcfa export --frame 160x96",)),
-        (["--raw", "96"], ("'96'", "864x480")),
-        (["--raw", "0x5"], ("'0x5'", "864x480")),
-        (["--raw", "9999999999x5"], ("'9999999999x5'", "864x480")),
+        (["--raw", "160x96"], ("--raw 96x160", "mrcfa export --frame 160x96")),
+        (["--raw", "64x96"], ("96x160", "mrcfa export --frame 64x96")),
+        (["--raw", "96"], ("'96'", "480x864")),
+        (["--raw", "0x5"], ("'0x5'", "480x864")),
+        (["--raw", "9999999999x5"], ("'9999999999x5'", "480x864")),
         (["--raw"], ("--raw", "--help")),
         (["--threads", "-1"], ("--threads", "'-1'")),
         (["--as", "video"], ("'video'", "mask", "color")),

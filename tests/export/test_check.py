@@ -41,7 +41,7 @@ def proof(bundle):
     def proven(decoder=None, streams=1):
         variant = VARIANTS["fp32"]
         files = opened.path / "encoder.onnx", decoder or opened.path / "decoder.onnx"
-        proofs = {"fp32": Proof(*files, True, variant.limits)}
+        proofs = {"fp32": Proof(*files, True, variant.limits, variant.resolution)}
         return check_graphs(model, (96, 160), Output.MASK, streams, proofs, lambda text: None)
 
     return proven

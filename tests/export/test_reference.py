@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from export import reference
-from export.reference import TokensAsChannels, refined_quickly
+from export.reference import TokensAsChannels, margins_noted, refined_quickly
 from mrcfa.model.config import Method, preset
 from mrcfa.model.frames import network_input
 from mrcfa.model.methods import build_model
@@ -53,3 +53,29 @@ def test_a_large_frames_model_is_itself_again_after_a_proof(clip, monkeypatch):
         assert model.refinement is not refinement
         torch.testing.assert_close(model.decode(target, answers), wanted, rtol=1e-4, atol=1e-4)
     assert model.refinement is refinement
+
+
+@torch.no_grad()
+def test_the_margin_of_a_choice_is_the_gap_at_its_edge(clip):
+    model = build_model(preset("vspw", "b0", size=(64, 96), keep=0.5), seed=3)
+    first, second = (model.encode(network_input(image, (64, 96))) for image in clip(2, 64, 96))
+    target, reference = model.ask(second), model.answer(first)
+    scores = model.importance(target, reference)[0].sort(descending=True).values
+    with margins_noted(model) as margins:
+        model.decode(target, [reference] * 3)
+    assert margins == [pytest.approx(float((scores[2] - scores[3]) / scores.abs().max()))]
+    twins = reference._replace(keys={32: reference.keys[32][:, :1].expand(-1, 6, -1)})
+    with margins_noted(model) as margins:
+        model.select(target, twins)
+    assert margins == [0]
+    model.select(target, reference)
+    assert len(margins) == 1
+
+
+@torch.no_grad()
+def test_a_model_that_keeps_every_token_has_nothing_to_choose(clip):
+    model = build_model(preset("vspw", "b0", size=(64, 96), keep=1), seed=3)
+    features = model.encode(network_input(clip(1, 64, 96)[0], (64, 96)))
+    with margins_noted(model) as margins:
+        model.decode(model.ask(features), [model.answer(features)] * 3)
+    assert margins == []

@@ -89,7 +89,7 @@ def test_streams_that_look_at_each_others_frames_are_noticed(bundle, tmp_path):
     reference = MRCFA(pair.config)
     load_weights(reference, pair.file(WEIGHTS))
     proofs = {
-        name: Proof(pair.file("encoder.onnx"), decoder, True, FP32_LIMITS)
+        name: Proof(pair.file("encoder.onnx"), decoder, True, FP32_LIMITS, 0.0)
         for name, decoder in (
             ("right", pair.file("decoder.onnx")),
             ("wrong", tmp_path / "decoder.onnx"),

@@ -1,5 +1,6 @@
 """The exported graphs, fed back frame by frame, against the reference model on scheduled clips."""
 
+import re
 from functools import cache
 
 import numpy as np
@@ -17,6 +18,7 @@ from mrcfa.backends import Options, open_backend
 from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.data.labels import labels
 from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported
+from mrcfa.manifest import Output
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.schedule import references_at
 
@@ -151,8 +153,70 @@ def test_a_graph_that_is_not_the_model_fails_the_export_and_leaves_nothing(
 
     monkeypatch.setattr("export.exporter.to_onnx", traced)
     options = ExportOptions((96, 160), variants=[VARIANTS["fp16"]])
-    with pytest.raises(NotEqual, match=r"\bfp16 (largest|mean) logit error"):
+    with pytest.raises(NotEqual, match=r"\bfp16\b.*% of the pixels.*(largest|mean) logit error"):
         export_bundle(source.config, tmp_path / "b", seed=1, options=options)
+    assert not list(tmp_path.iterdir())
+
+
+def with_another_base(encoder):
+    """The encoder says half a logit more of every other class."""
+    (maker,) = (node for node in encoder.graph.node if "base" in node.output)
+    maker.output[list(maker.output).index("base")] = "exact"
+    (base,) = (value for value in encoder.graph.output if value.name == "base")
+    exact = encoder.graph.value_info.add()
+    exact.CopyFrom(base)
+    exact.name = "exact"
+    classes = base.type.tensor_type.shape.dim[1].dim_value
+    more = np.zeros((1, classes, 1, 1), np.float32)
+    more[:, ::2] = 0.5
+    kind = onnx.helper.tensor_dtype_to_np_dtype(base.type.tensor_type.elem_type)
+    encoder.graph.initializer.append(onnx.numpy_helper.from_array(more.astype(kind), "more"))
+    encoder.graph.node.append(onnx.helper.make_node("Add", ["exact", "more"], ["base"]))
+    return encoder
+
+
+@pytest.fixture
+def with_broken(monkeypatch, bundle, checkpoint, tmp_path):
+    """`with_broken("fp16")` exports the golden weights with a wrong encoder in that variant."""
+    source = Bundle.open(bundle("b0", output="logits"))
+
+    def export(broken, warn=lambda sentence: None):
+        files = iter(
+            [
+                (name, VARIANTS[name].file(part))
+                for name in ("fp32", "fp16")
+                for part in ("encoder", "decoder")
+            ]
+        )
+
+        def traced(*_, **__):
+            name, file = next(files)
+            graph = onnx.load(source.path / file)
+            wrong = name == broken and file.startswith("encoder")
+            return with_another_base(graph) if wrong else graph
+
+        monkeypatch.setattr("export.exporter.to_onnx", traced)
+        options = ExportOptions((96, 160), output=Output.LOGITS)
+        weights = checkpoint("b0", source.config.depths)
+        return export_bundle(source.config, tmp_path / "b", weights, options=options, warn=warn)
+
+    return export
+
+
+def test_a_variant_that_is_not_the_model_is_left_out_and_named_with_its_pixels(with_broken):
+    said = []
+    made = with_broken("fp16", said.append)
+    assert list(made.manifest.variants) == ["fp32"]
+    assert not list(made.path.glob("*fp16*"))
+    assert not any("fp16" in name for name in made.manifest.files)
+    (sentence,) = said
+    assert re.search(naming("fp16", "--variants", "fp32"), sentence)
+    assert re.search(r"\d\.\d\d% of the pixels", sentence)
+
+
+def test_nothing_is_exported_if_fp32_is_not_the_model(with_broken, tmp_path):
+    with pytest.raises(NotEqual, match=naming("fp32")):
+        with_broken("fp32")
     assert not list(tmp_path.iterdir())
 
 

@@ -3,13 +3,16 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from cases import normalised
 from naming import naming
+from PIL import Image
 
 from mrcfa import Stream
 from mrcfa.bundle import Unfit
-from mrcfa.errors import InvalidValue
+from mrcfa.errors import InvalidValue, Unsupported, WrongState
 from mrcfa.model.frames import full_size_mask
+from mrcfa.resize import mask_of_logits
 
 
 def masks(stream, frames):
@@ -127,19 +130,69 @@ def test_the_authors_cold_start_answers_with_the_single_frame_head(bundle, clip,
     assert (answers[3] == masks(streamed, frames)[3]).all()
 
 
-@pytest.mark.parametrize(
-    ("frame", "things"),
-    [
-        (np.zeros((96, 160, 3), np.float32), ("uint8", "float32")),
-        (np.zeros((96, 160), np.uint8), ((96, 160),)),
-        (np.zeros((3, 96, 160), np.uint8), ((3, 96, 160),)),
-        (np.zeros((0, 160, 3), np.uint8), ((0, 160, 3),)),
-        ([[1, 2, 3]], ("uint8", "list")),
-    ],
-)
-def test_a_frame_that_is_none_is_refused_with_the_remedy(bundle, frame, things):
-    with pytest.raises(InvalidValue, match=naming(*things)):
-        Stream(bundle("b0"))(frame)
+def test_pillow_images_and_tensors_get_the_mask_of_their_array(bundle, clip):
+    (frame,) = clip(1, 96, 160)
+    wanted = Stream(bundle("b0"))(frame)
+    for same in (Image.fromarray(frame), torch.from_numpy(frame)):
+        np.testing.assert_array_equal(Stream(bundle("b0"))(same), wanted)
+
+
+def test_a_frame_that_is_none_is_refused_and_the_stream_goes_on(bundle, clip):
+    frames, stream = clip(2, 96, 160), Stream(bundle("b0"))
+    stream(frames[0])
+    with pytest.raises(InvalidValue, match=naming("uint8", "float32")):
+        stream(frames[1] / np.float32(255))
+    lone = Stream(bundle("b0"))
+    lone(frames[0])
+    np.testing.assert_array_equal(stream(frames[1]), lone(frames[1]))
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "eager"])
+def test_logits_are_those_that_the_mask_is_made_of(bundle, clip, backend):
+    frames, path = clip(3, 96, 160), bundle("b0", output="logits")
+    stream, masked = Stream(path, backend), Stream(path, backend)
+    for frame in frames:
+        logits = stream.logits(frame)
+        assert (logits.dtype, logits.shape) == (np.float32, (124, 24, 40))
+        mask = mask_of_logits(logits, (96, 160), (96, 160))
+        np.testing.assert_array_equal(mask, masked(frame))
+
+
+def test_a_bundle_of_masks_has_no_logits_and_says_how_to_get_them(bundle, clip):
+    with pytest.raises(Unsupported, match=naming("--output logits")):
+        Stream(bundle("b0")).logits(clip(1, 96, 160)[0])
+
+
+def test_a_thread_that_comes_in_while_another_is_at_work_is_refused(bundle, clip, monkeypatch):
+    (frame,) = clip(1, 96, 160)
+    entered, go_on = threading.Event(), threading.Event()
+    stream, found = Stream(bundle("b0", output="logits")), []
+    step = stream._backend.step
+
+    def slow(image, state):
+        entered.set()
+        assert go_on.wait(60)
+        return step(image, state)
+
+    monkeypatch.setattr(stream._backend, "step", slow)
+    first = threading.Thread(target=lambda: found.append(stream(frame)))
+    first.start()
+    assert entered.wait(60)
+    calls = (
+        lambda: stream(frame),
+        lambda: stream.logits(frame),
+        lambda: stream.submit(frame),
+        stream.result,
+        stream.reset,
+        stream.close,
+    )
+    for call in calls:
+        with pytest.raises(WrongState, match=naming("another thread")):
+            call()
+    go_on.set()
+    first.join()
+    assert len(found) == 1
+    stream(frame)  # the threads took turns
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 import pytest
 from cameras import turmoil
@@ -136,3 +138,25 @@ def test_a_lone_stream_may_have_a_bundle_for_several_to_itself(backend, pair, bu
     streams, lone = Stream(pair, backend), Stream(bundle("b0"), backend)
     for frame in frames:
         np.testing.assert_array_equal(streams(frame), lone(frame))
+
+
+def test_a_round_is_not_disturbed_by_another_thread(pair, clip, monkeypatch):
+    streams, frames = Streams(pair, "onnxruntime:cpu"), clip(2, 96, 160)
+    step_all, refused = streams._backend.step_all, []
+
+    def intrude():
+        for call in (lambda: streams([frames[1]]), lambda: streams.leave(0), streams.close):
+            with pytest.raises(WrongState, match=naming("another thread")):
+                call()
+            refused.append(call)
+
+    def step_beside_others(images, state):
+        thread = threading.Thread(target=intrude)
+        thread.start()
+        thread.join()
+        return step_all(images, state)
+
+    monkeypatch.setattr(streams._backend, "step_all", step_beside_others)
+    streams([frames[0]])
+    assert len(refused) == 3
+    assert streams.cameras == (0,)

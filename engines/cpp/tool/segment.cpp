@@ -16,7 +16,7 @@ constexpr const char* kUsage =
 
 Frames are rgb24 without headers, of the size that the bundle takes; masks are a byte per pixel.
 
-  --raw WxH          size of the frames, as ffmpeg writes it; checked against the bundle's
+  --raw HxW          size of the frames, height first; checked against the bundle's
   --as KIND          mask: class per pixel (gray); color: the classes' colours (rgb24)
   --backend NAME     auto, tensorrt, onnxruntime, onnxruntime:cpu or onnxruntime:cuda
   --strict           fail if auto has to pass over a GPU's engine, instead of saying so
@@ -30,15 +30,15 @@ Frames are rgb24 without headers, of the size that the bundle takes; masks are a
   --version          print the version, and end
 
   ffmpeg -i in.mp4 -f rawvideo -pix_fmt rgb24 -s 864x480 - \
-    | mrcfa-segment bundles/vspw-b1 --raw 864x480 --as color \
+    | mrcfa-segment bundles/vspw-b1 --raw 480x864 --as color \
     | ffmpeg -f rawvideo -pix_fmt rgb24 -s 864x480 -i - out.mp4
 )";
 
 struct Arguments {
   std::string bundle;
   mrcfa::Options options;
-  int width = 0;  // 0 without --raw
-  int height = 0;
+  int height = 0;  // 0 without --raw
+  int width = 0;
   bool color = false;
   int reset_every = 0;
   bool info = false;
@@ -67,10 +67,10 @@ int number(const std::string& option, std::string_view text) {
 
 void read_size(std::string_view text, Arguments& arguments) {
   const std::size_t cross = std::min(text.find('x'), text.size());
-  arguments.width = digits(text.substr(0, cross)).value_or(0);
-  arguments.height = cross < text.size() ? digits(text.substr(cross + 1)).value_or(0) : 0;
+  arguments.height = digits(text.substr(0, cross)).value_or(0);
+  arguments.width = cross < text.size() ? digits(text.substr(cross + 1)).value_or(0) : 0;
   if (arguments.width == 0 || arguments.height == 0) {
-    throw mrcfa::Error(in_quotes(text) + " is no size; write it like 864x480");
+    throw mrcfa::Error(in_quotes(text) + " is no size; write HxW, such as 480x864");
   }
 }
 
@@ -122,11 +122,15 @@ Arguments parsed(const std::vector<std::string>& words) {
   return made;
 }
 
+std::string size_of(int height, int width) {
+  return std::to_string(height) + "x" + std::to_string(width);
+}
+
 void print(const mrcfa::Info& info) {
-  std::cout << info.method << ' ' << info.backbone << ", " << info.dataset << ", "
+  std::cout << info.method << ' ' << info.backbone << ", preset " << info.dataset << ", "
             << info.classes.size() << " classes"
             << (info.trained ? "" : " (untrained: masks are meaningless)") << "\nframes "
-            << info.width << "x" << info.height << " (width x height)\nruns on " << info.backend
+            << size_of(info.height, info.width) << " (height x width)\nruns on " << info.backend
             << "\nclasses:";
   for (std::size_t i = 0; i < info.classes.size(); ++i) {
     std::cout << (i == 0 ? " " : ", ") << info.classes[i];
@@ -134,17 +138,20 @@ void print(const mrcfa::Info& info) {
   std::cout << "\n";
 }
 
-/// `--raw` is width first, as in ffmpeg; mrcfa itself writes height first.
 void check_size(const Arguments& arguments, const mrcfa::Info& info) {
-  const int width = arguments.width;
   const int height = arguments.height;
-  if (width != 0 && (width != info.width || height != info.height)) {
-    throw mrcfa::Error("the frames are " + std::to_string(width) + " wide and " +
-                       std::to_string(height) + " high, but " + arguments.bundle + " takes " +
-                       std::to_string(info.width) + " by " + std::to_string(info.height) +
-                       "; resizing is part of the graphs: mrcfa export --frame " +
-                       std::to_string(height) + "x" + std::to_string(width));
+  const int width = arguments.width;
+  if (height == 0 || (height == info.height && width == info.width)) {
+    return;
   }
+  const bool swapped = height == info.width && width == info.height;
+  throw mrcfa::Error("the frames are " + std::to_string(height) + " high and " +
+                     std::to_string(width) + " wide, but " + arguments.bundle + " takes " +
+                     size_of(info.height, info.width) + " (height first)" +
+                     (swapped ? "; if that is their size write --raw " + size_of(width, height) +
+                                    ", else resize"
+                              : "; resize") +
+                     " them in the graphs: mrcfa export --frame " + size_of(height, width));
 }
 
 void write(const std::vector<std::uint8_t>& bytes) {

@@ -1,4 +1,8 @@
-"""python3 masks.py BUNDLE [SOURCE]: frames through `mrcfa`, and their masks, by gst-python."""
+#!/usr/bin/python3
+"""masks.py BUNDLE [SOURCE]: frames through `mrcfa`, and their masks, by gst-python.
+
+The Python is the system's: no virtual environment has the bindings of GStreamer.
+"""
 
 import sys
 

@@ -89,7 +89,7 @@ def test_run_has_two_frames_in_flight_where_that_saves_time(
     frames, starts, wanted = videos
     lengths = (min(starts), 4)
     sources = [
-        RawFrames(io.BytesIO(part.tobytes()), (160, 96), Span(), Fraction(25))
+        RawFrames(io.BytesIO(part.tobytes()), (96, 160), Span(), Fraction(25))
         for part in (frames[: lengths[0]], frames[: lengths[1]])
     ]
     places = [str(tmp_path / name) for name in ("a.npz", "b.npz")]

@@ -1,12 +1,10 @@
 """A real tritonserver on loopback, and clients in processes of their own."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 from pathlib import Path
 
@@ -16,18 +14,13 @@ from mrcfa.bundle import Bundle
 from mrcfa.serving.repository import Platform, ServingOptions, write_repository
 
 ROOT = Path(__file__).parents[3]
-WHEEL = ROOT / "build" / "triton"
-TRITON = WHEEL / "pytriton" / "tritonserver"
-STUB = TRITON / "python_backend_stubs" / "{}.{}".format(*sys.version_info[:2])
 START_S = 60
 
 
 def environment():
     """Its Python backend is isolated and finds packages by the `python3` that is first in PATH."""
-    libraries = [sysconfig.get_config_var("LIBDIR"), str(WHEEL / "nvidia_pytriton.libs")]
     return os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "LD_LIBRARY_PATH": ":".join(libraries),
         "OMP_NUM_THREADS": "1",
     }
 
@@ -36,20 +29,15 @@ class Server:
     """One port, the same after a restart."""
 
     def __init__(self, repository, folder):
-        self._folder = folder
         self.log = folder / "server.log"
-        backends = folder / "backends" / "python"
-        shutil.copytree(TRITON / "backends" / "python", backends)
-        shutil.copy2(STUB / "triton_python_backend_stub", backends)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self._shared = f"mrcfa-test-{os.getpid()}-{self.port}-"
         self.address = f"triton://127.0.0.1:{self.port}/mrcfa"
         self._command = [
-            str(TRITON / "bin" / "tritonserver"),
+            str(ROOT / "examples" / "tritonserver-on-cpu.sh"),
             f"--model-repository={repository}",
-            f"--backend-directory={backends.parent}",
             f"--backend-config=python,shm-region-prefix-name={self._shared}",
             "--grpc-address=127.0.0.1",
             f"--grpc-port={self.port}",
@@ -95,7 +83,7 @@ class Server:
 @pytest.fixture
 def run_server(tmp_path):
     """`run_server(repository)`: a server that runs until the test ends."""
-    if not (STUB / "triton_python_backend_stub").is_file():
+    if not (ROOT / "build" / "triton").is_dir():
         pytest.skip("Triton: not run (make build/triton brings the server, for Linux on x86-64)")
     servers = []
 

@@ -1,14 +1,12 @@
 """A camera that outruns the backend, by a clock that runs only as far as the test lets it."""
 
-import io
 import threading
 import weakref
 from fractions import Fraction
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-from PIL import Image
+from network_camera import network_camera
 
 from mrcfa.video.feed import Feed, take_round
 from mrcfa.video.latency import Latencies
@@ -170,28 +168,10 @@ def test_every_frame_of_a_live_source_may_be_asked_for(every_frame, tmp_path):
 
 
 def test_a_network_camera_has_no_length_and_so_is_live():
-    jpeg = io.BytesIO()
-    Image.new("RGB", (160, 96)).save(jpeg, "JPEG")
-    data = jpeg.getvalue()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Type", "multipart/x-mixed-replace;boundary=next")
-            self.end_headers()
-            head = f"--next\r\nContent-Type: image/jpeg\r\nContent-Length: {len(data)}\r\n\r\n"
-            for _ in range(4):
-                self.wfile.write(head.encode() + data + b"\r\n")
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        source = open_source(f"http://127.0.0.1:{server.server_port}/camera")
+    with network_camera(4) as url:
+        source = open_source(url)
         assert source.live
         assert len(list(source)) == 4
-        server.shutdown()
 
 
 def test_the_newest_item_replaces_the_one_that_waits():

@@ -28,7 +28,20 @@ def test_the_ends_of_alpha_are_the_frame_and_the_colours(alpha, expected):
 
 
 def test_a_coloured_mask_has_the_colours_of_the_palette():
-    np.testing.assert_array_equal(rendered("color")[RIGHT], PALETTE[MASK][RIGHT])
+    np.testing.assert_array_equal(rendered("color", legend=False), PALETTE[MASK])
+
+
+def test_the_legend_of_a_coloured_mask_lies_beside_it_and_keeps_its_width():
+    one, both = rendered("color", mask=np.zeros_like(MASK)), rendered("color")
+    np.testing.assert_array_equal(both[:, :160], PALETTE[MASK])
+    assert one.shape == both.shape
+    assert (one[:, 160:] != both[:, 160:]).any()
+
+
+@pytest.mark.parametrize("style", ["overlay", "side-by-side"])
+def test_without_a_legend_every_pixel_is_the_frames(style):
+    plain = rendered(style, alpha=0, legend=False)
+    np.testing.assert_array_equal(plain[:, -160:], IMAGE)
 
 
 def test_side_by_side_shows_the_frame_and_the_overlay():
@@ -45,7 +58,7 @@ def test_classes_that_are_not_wanted_are_not_shown():
     only = ["Car"]
     road, car = MASK == 0, MASK == 1
     assert (rendered("overlay", only=only)[road] == 100).all()
-    assert (rendered("color", only=only)[road] == 0).all()
+    assert (rendered("color", only=only, legend=False)[road] == 0).all()
     assert (rendered("mask", only=only)[road] == 255).all()
     assert (rendered("mask", only=only)[car] == 1).all()
 
@@ -57,14 +70,14 @@ def test_wide_values_do_not_overflow():
     assert (picture[RIGHT] >= 254).all()
 
 
-def test_the_legend_shows_the_colours_of_the_classes_that_are_present():
+@pytest.mark.parametrize(("style", "left"), [("overlay", 0), ("color", 160)])
+def test_the_legend_shows_the_colours_of_the_classes_that_are_present(style, left):
     mask = MASK.copy()
     mask[0, 0] = 2  # one pixel is too few to be listed
-    bare, legend = PALETTE[mask], rendered("color", mask=mask)
-    drawn = (bare != legend).any(-1)
-    assert drawn.any()
-    assert not drawn[:48].any()
-    shown = {tuple(colour) for colour in legend[76:, :10].reshape(-1, 3).tolist()}
+    bare = rendered(style, mask=mask, legend=False, alpha=0)
+    legend = rendered(style, mask=mask, alpha=0)
+    assert (bare[:48] == legend[:48, :160]).all()
+    shown = {tuple(colour) for colour in legend[76:, left : left + 10].reshape(-1, 3).tolist()}
     assert {tuple(PALETTE[0]), tuple(PALETTE[1])} <= shown
     assert tuple(PALETTE[2]) not in shown
 

@@ -168,7 +168,7 @@ def test_a_source_that_ends_or_fails_lets_the_others_go_on():
         None,
         "the cable was cut",
         "the test has no frames in the part asked for",
-        "the test failed after 1 frames: ValueError('a bug')",
+        "the test failed after 1 frame: ValueError('a bug')",
         None,
     ]
 

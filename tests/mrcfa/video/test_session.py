@@ -17,7 +17,7 @@ from mrcfa.video.style import Look
 def test_inputs_of_different_lengths_get_the_masks_of_lone_streams(slots, bundle, clip, tmp_path):
     videos = [clip(7, 96, 160), clip(4, 96, 160, seed=1)]
     sources = [
-        RawFrames(io.BytesIO(video.tobytes()), (160, 96), Span(), Fraction(25)) for video in videos
+        RawFrames(io.BytesIO(video.tobytes()), (96, 160), Span(), Fraction(25)) for video in videos
     ]
     places = [str(tmp_path / f"{number}.npz") for number in range(2)]
     path = bundle("b0", streams=2, variants=("fp32",)) if slots == 2 else bundle("b0")

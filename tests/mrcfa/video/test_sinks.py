@@ -128,6 +128,31 @@ def test_a_folder_takes_coloured_pictures_of_any_size(tmp_path):
         np.testing.assert_array_equal(np.asarray(image), colours(33, 47))
 
 
+def test_one_picture_may_be_one_png(tmp_path):
+    mask = masks()[0] % 3
+    with sink(tmp_path / "a.png") as write:
+        write("photo", mask)
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.mode == "P"
+        np.testing.assert_array_equal(np.asarray(image), mask)
+        np.testing.assert_array_equal(np.asarray(image.convert("RGB")), PALETTE[mask])
+
+
+def test_a_folder_is_replaced_as_a_whole_with_force(tmp_path):
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "masks" / "old.png").touch()
+    with open_sink(str(tmp_path / "masks"), CLASSES, PALETTE, Fraction(1), force=True) as write:
+        write("new", masks()[0])
+    assert [path.name for path in (tmp_path / "masks").iterdir()] == ["new.png"]
+    assert [path.name for path in tmp_path.iterdir()] == ["masks"]
+
+
+def test_a_folder_with_dots_ends_with_a_slash(tmp_path):
+    with sink(f"{tmp_path}/drive.v2/") as write:
+        write("0", masks()[0])
+    assert (tmp_path / "drive.v2" / "0.png").is_file()
+
+
 def test_an_npz_holds_every_mask_under_its_name_and_the_classes(tmp_path):
     with sink(tmp_path / "a.npz") as write:
         write("000000", masks()[0])

@@ -428,7 +428,7 @@ def test_a_closed_standard_input_is_told_in_a_sentence(monkeypatch):
 def test_raw_frames_come_from_standard_input(monkeypatch):
     data = b"".join(picture.tobytes() for picture in pictures(5, 4, 6))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data + b"rest")))
-    source = open_source("-", Span(start=0.04, stride=2), raw=(6, 4))
+    source = open_source("-", Span(start=0.04, stride=2), raw=(4, 6))
     frames = list(source)
     assert [frame.image.shape for frame in frames] == [(4, 6, 3)] * 2
     assert [int(frame.image.max()) // 4 for frame in frames] == [1, 3]
@@ -440,7 +440,7 @@ def test_raw_frames_come_from_standard_input(monkeypatch):
     [
         ("nowhere.mp4", None, "there is no nowhere.mp4"),
         ("nowhere/*.png", None, r"nowhere/\*\.png has no images"),
-        ("-", None, "add --raw WIDTHxHEIGHT"),
+        ("-", None, "add --raw HEIGHTxWIDTH"),
         ("tests", (4, 6), "read tests without it"),
         ("/dev/null", None, "/dev/null cannot be opened: .*; see that it is plugged in"),
         ("97", None, "camera 97 cannot be opened: .*; see that it is plugged in"),
@@ -450,6 +450,44 @@ def test_raw_frames_come_from_standard_input(monkeypatch):
 def test_what_cannot_be_read_is_told_in_a_sentence(place, raw, message):
     with pytest.raises(MrcfaError, match=message):
         open_source(place, raw=raw)
+
+
+@pytest.mark.parametrize("sent", ["nothing", "a video's begin"])
+def test_a_stream_that_stalls_is_told_by_how_long(sent, tmp_path, monkeypatch):
+    monkeypatch.setattr("mrcfa.video.sources.PATIENCE_S", 0.5)
+    began = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with server.accept()[0] as client:
+                if sent != "nothing":
+                    client.sendall(transport_stream(tmp_path / "a.ts"))
+                began.wait(60)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        try:
+            if sent == "nothing":
+                with pytest.raises(MrcfaError, match=naming("nothing came for 0.5 s")):
+                    open_source(place)
+            else:
+                source = open_source(place)
+                assert len(list(source)) > 0
+                assert names(source.complaint, "nothing came for 0.5 s")
+        finally:
+            began.set()
+            thread.join()
+
+
+def transport_stream(path):
+    with av.open(str(path), "w", format="mpegts") as file:
+        stream = file.add_stream("mpeg2video", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 160, 96, "yuv420p"
+        for picture in np.random.default_rng(0).integers(0, 256, (25, 96, 160, 3), np.uint8):
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
+        file.mux(stream.encode(None))
+    return path.read_bytes()
 
 
 def test_a_folder_without_images_says_what_is_read(tmp_path):

@@ -67,6 +67,10 @@ def test_the_page_follows_the_newest_frame_and_says_how_it_fares(browser):
         tab.until("document.getElementById('status').textContent == 'ended'")
         said = tab.value("document.querySelector('.word').textContent")
         assert said == "the run has ended"
+        assert tab.value(
+            "document.querySelector('.word').getBoundingClientRect().top"
+            " >= document.querySelector('canvas').getBoundingClientRect().bottom"
+        )
         tab.close()
 
 
