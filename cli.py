@@ -1,7 +1,9 @@
 """The `mrcfa` command: assembles the verbs that each room declares in its `commands.py`."""
 
+import codecs
 import sys
 from importlib.util import find_spec
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -11,10 +13,13 @@ import mrcfa
 from benchmarks.commands import bench, evaluate
 from engines.commands import build
 from export.commands import export, quantize
+from mrcfa.addresses import without_secrets
 from mrcfa.commands import doctor, inspect
 from mrcfa.data.commands import sample
 from mrcfa.errors import MrcfaError
 from mrcfa.extras import extras_named
+from mrcfa.files import CutShort
+from mrcfa.interrupts import raised
 from mrcfa.selftest.commands import selftest
 from mrcfa.serving.commands import triton
 from mrcfa.training.commands import train
@@ -36,9 +41,12 @@ app.command("eval")(evaluate)
 
 def main() -> None:
     """Run the command line; whatever is wrong becomes one sentence and exit code 2."""
+    _print_anywhere()
     try:
-        with extras_named():
+        with raised(), extras_named():
             code = app(standalone_mode=False)
+    except CutShort as error:
+        _end(error, code=1)
     except MrcfaError as error:
         _end(error)
     except UsageError as error:
@@ -46,14 +54,30 @@ def main() -> None:
         _end(error.format_message().replace("Value error, ", ""))  # type: ignore[attr-defined]
     except OSError as error:  # a name that is too long, a disk that fails
         _end(error)
-    except typer.Abort:
+    except MemoryError:
+        _end("memory ran out; close other programs, or use smaller frames or a smaller model")
+    except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     sys.exit(code or 0)
 
 
-def _end(sentence: object) -> NoReturn:
-    typer.echo(f"mrcfa: {sentence}", err=True)
-    sys.exit(2)
+def _end(sentence: object, code: int = 2) -> NoReturn:
+    typer.echo(f"mrcfa: {without_secrets(str(sentence))}", err=True)
+    sys.exit(code)
+
+
+def _print_anywhere() -> None:
+    """A terminal that lacks a character, as Latin-1 lacks ✓, shows another one."""
+    instead = {"✓": "+", "✗": "x"}
+
+    def replace(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        lacking = error.object[error.start : error.end]
+        return "".join(instead.get(character, "?") for character in lacking), error.end
+
+    codecs.register_error("mrcfa", replace)
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="mrcfa")
 
 
 def _version(value: bool) -> None:

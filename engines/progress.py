@@ -1,12 +1,13 @@
 """How far a build is, from TensorRT's nested phases; and Ctrl-C, which TensorRT would swallow."""
 
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
+
+from mrcfa.interrupts import handled
 
 Progress = Callable[[str, float], None]
 """Hears what is being built and which share of it is done, 0 to 1."""
@@ -69,22 +70,14 @@ def monitor(trt: ModuleType, report: Callable[[float], None], stopped: threading
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets; `KeyboardInterrupt` is raised when the block ends.
+    """An event that Ctrl-C or SIGTERM sets; `KeyboardInterrupt` is raised when the block ends.
 
     Raised inside one of TensorRT's callbacks it would be printed and forgotten.
     """
     stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped  # only the main thread hears signals
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopped.set()
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield stopped
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if stopped.is_set():
-            raise KeyboardInterrupt
+    with handled(lambda number, frame: stopped.set()):
+        try:
+            yield stopped
+        finally:
+            if stopped.is_set():
+                raise KeyboardInterrupt

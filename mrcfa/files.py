@@ -22,6 +22,10 @@ class CannotWrite(MrcfaError):
     """The system refused to write, as a full disk does."""
 
 
+class CutShort(CannotWrite):
+    """The system refused to write on, but what was finished before that is kept."""
+
+
 def write_whole(path: Path, content: bytes) -> None:
     with replaced(path) as part:
         part.write_bytes(content)

@@ -2,6 +2,9 @@
 
 import sys
 
+from mrcfa.addresses import without_secrets
+
 
 def tell(sentence: object) -> None:
-    print(f"mrcfa: {sentence}", file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # else it would go to standard output
+        print(f"mrcfa: {without_secrets(str(sentence))}", file=sys.stderr, flush=True)

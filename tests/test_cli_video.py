@@ -2,8 +2,16 @@
 
 import io
 import json
+import os
 import re
+import resource
+import signal
+import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -224,6 +232,58 @@ class TestRun:
         assert err.startswith("wrote out/street.mp4: 18 frames\n")
         assert err.endswith("mrcfa: 1 of 1 frames of bad were lost: 0.png cannot be read\n")
 
+    @pytest.mark.parametrize("sent", [["SIGTERM"], ["SIGHUP"], ["SIGQUIT"], ["SIGINT"] * 2])
+    def test_a_run_that_is_told_to_end_leaves_a_video_that_plays(self, command, monkeypatch, sent):
+        """Frames come through a pipe until the signals are sent; it stays open after that."""
+        read, write = os.pipe()
+        with os.fdopen(read, "rb", 0) as pipe, os.fdopen(write, "wb", 0) as frames:
+            monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+            ours = {name: signal.signal(signal.Signals[name], _unhandled) for name in sent}
+
+            def feed():
+                for _ in range(30):
+                    frames.write(bytes(96 * 160 * 3))
+                for name in sent:
+                    os.kill(os.getpid(), signal.Signals[name])
+
+            threading.Thread(target=feed, daemon=True).start()
+            code, _, err = command("run", "b", "-", "--raw", "96x160", "-o", "out.mp4")
+            for name, handler in ours.items():
+                signal.signal(signal.Signals[name], handler)
+        assert code == 130
+        assert names(err, "out.mp4", "signal")
+        with av.open("out.mp4") as file:
+            assert sum(1 for _ in file.decode(video=0)) >= 20
+        assert [path.name for path in Path.cwd().iterdir()] == ["out.mp4"]
+
+    def test_masks_and_overlays_have_the_shape_of_their_input(self, command):
+        with av.open("in.mp4", "w") as file:
+            stream = file.add_stream("libx264", rate=15)
+            stream.width, stream.height, stream.pix_fmt = 160, 96, "yuv420p"
+            stream.codec_context.sample_aspect_ratio = Fraction(2)
+            frame = av.VideoFrame.from_ndarray(np.zeros((96, 160, 3), np.uint8), format="rgb24")
+            file.mux(stream.encode(frame))
+            file.mux(stream.encode(None))
+        for style in ("mask", "overlay"):
+            assert command("run", "b", "in.mp4", "-o", f"{style}.mp4", "--as", style)[0] == 0
+            with av.open(f"{style}.mp4") as file:
+                assert file.streams.video[0].sample_aspect_ratio == 2
+
+    def test_a_full_disk_keeps_the_frames_and_ends_with_exit_code_1(self, command):
+        Path("in").mkdir()
+        noise = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
+        Image.new("RGB", (8, 8)).save("in/0.png")
+        Image.fromarray(noise).save("in/1.png")
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))  # a mask of noise takes more
+        try:
+            code, _, err = command("run", "b", "in", "-o", "masks")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert code == 1
+        assert names(err, "masks")
+        assert [path.name for path in Path("masks").iterdir()] == ["0.png"]
+
     @pytest.mark.parametrize(
         ("words", "message"),
         [
@@ -265,6 +325,41 @@ def test_bundle_and_input_in_the_wrong_order_are_named_as_such(command, sample, 
     assert not list(Path.cwd().iterdir())
 
 
+def test_no_message_shows_a_password(command):
+    for words in (
+        ("run", "b", "rtsp://me:secret@127.0.0.1:9/x?token=secret"),
+        ("run", "b", "rtsp://me:secret@127.0.0.1:9/x", "--raw", "8x8"),
+        ("inspect", "rtsp://me:secret@127.0.0.1:9/x"),
+    ):
+        code, out, err = command(*words)
+        assert (code, out) == (2, b"")
+        assert names(err, "127.0.0.1")
+        assert "secret" not in err
+
+
+def _unhandled(number, _):
+    raise AssertionError(f"{signal.Signals(number).name} came through")
+
+
+def test_a_terminal_that_lacks_a_character_shows_another_one(command, monkeypatch):
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "latin-1"))
+    monkeypatch.setattr("cli.app", lambda **_: print("✓ ✗ é 語"))
+    assert command("doctor")[0] == 0
+    assert shown.getvalue().decode("latin-1") == "+ x é ?\n"
+
+
+def test_want_of_memory_is_a_sentence(command, monkeypatch):
+    def hungry(**_):
+        raise MemoryError
+
+    monkeypatch.setattr("cli.app", hungry)
+    code, _, err = command("run")
+    assert code == 2
+    assert names(err, "mrcfa", "memory")
+    assert err.count("\n") == 1
+
+
 def test_eval_prints_the_metrics_and_what_a_second_bundle_changes(command, sample, bundle):
     words = ("eval", bundle("b0"), sample, "--against", bundle("b0"), "--vspw-script", "--json")
     code, out, err = command(*words)
@@ -289,3 +384,45 @@ def test_sample_says_what_it_wrote(command):
     assert (code, out) == (0, b"wrote s: 1 video with masks, and s/street.mp4\n")
     assert Path("s/val.txt").is_file()
     assert json.loads(Path("s/labels.json").read_text())["names"][0] == "road"
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="not run: no /proc to look at processes")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_sample_leaves_no_processes_behind(tmp_path, number):
+    words = [sys.executable, "-m", "cli", "sample", "s", "--videos", "99", "--size", "64x96"]
+    run = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not any(tmp_path.rglob("*.png")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        run.send_signal(number)
+        _, err = run.communicate(timeout=60)  # which ends when nobody can write to it any more
+        assert b"Traceback" not in err
+        while (left := _alive(run.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        for pid in _alive(run.pid):
+            os.kill(pid, signal.SIGKILL)
+    assert not left
+    if number == signal.SIGTERM:
+        assert run.returncode == 130
+        assert list(tmp_path.iterdir()) == []
+
+
+def _alive(session):
+    """The processes of a session, but not those that only wait to be reaped."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal():
+                state, _, group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+                if int(group) == session and state != "Z":
+                    found.append(int(entry.name))
+    return found

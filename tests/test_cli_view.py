@@ -118,5 +118,5 @@ def test_a_run_is_seen_by_a_page_and_ends_with_ctrl_c(bundle, tmp_path):
     finally:
         run.kill()
     assert (run.returncode, out) == (130, b"")
-    assert err.decode().endswith("mrcfa: stopped by Ctrl-C\n")
+    assert err.decode().endswith("mrcfa: stopped by a signal\n")
     assert list(tmp_path.iterdir()) == []

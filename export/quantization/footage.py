@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mrcfa.addresses import without_secrets
 from mrcfa.bundle import Bundle
 from mrcfa.data.datasets import is_dataset, labelled_videos
 from mrcfa.data.frames import Classes, labelled_frames
@@ -64,7 +65,7 @@ def footage(data: str, split: str | None, frames: int, bundle: Bundle) -> Footag
             f"{data} has no video of {shortest} frames: the memory holds {bundle.config.depth}, "
             "and a calibration has to see it full"
         )
-    made = Footage(Path(data).name or data, tuple(streams))
+    made = Footage(Path(without_secrets(data)).name or data, tuple(streams))
     _refuse_still(made, data)
     return made
 

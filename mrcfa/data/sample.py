@@ -4,11 +4,16 @@ Training, validation and test have seeds of their own, so that no scene is in tw
 """
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from fractions import Fraction
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +21,10 @@ import numpy as np
 from mrcfa.data.own import LABELS
 from mrcfa.data.world.labels import WORLD
 from mrcfa.data.world.scene import scene
+from mrcfa.errors import RuntimeFailed
 from mrcfa.extras import load
 from mrcfa.files import replaced
+from mrcfa.interrupts import ENDING
 from mrcfa.machine import usable_cores
 from mrcfa.video.sinks import open_sink
 
@@ -62,15 +69,49 @@ def _write_video(job: tuple[Path, int, tuple[int, int], int]) -> None:
     for kind in ("origin", "mask"):
         (folder / kind).mkdir(parents=True)
     for t, (image, mask) in enumerate(scene(frames, size, seed)):
+        if _stopped():
+            return
         pillow.fromarray(image).save(folder / "origin" / f"{t:08d}.jpg", quality=95)
         pillow.fromarray(mask).save(folder / "mask" / f"{t:08d}.png", compress_level=3)
 
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[Callable[..., Iterable[None]]]:
-    """`map`, over all cores where there is enough to do."""
+    """`map`, over all cores where there is enough to do; no process outlives the block."""
     if jobs <= FEW or usable_cores() == 1:
         yield map
         return
-    with ProcessPoolExecutor(usable_cores(), get_context("spawn")) as pool:
-        yield pool.map
+    context = get_context("spawn")
+    stopped = context.Event()
+    with ProcessPoolExecutor(usable_cores(), context, _begin_worker, (stopped,)) as pool:
+        try:
+            yield pool.map
+        except BrokenProcessPool:
+            raise RuntimeFailed(
+                "a process that drew the sample was killed, perhaps for want of memory; "
+                "make fewer or smaller videos"
+            ) from None
+        except BaseException:
+            stopped.set()
+            raise
+
+
+def _begin_worker(stopped: Event) -> None:
+    """Leave signals to the parent process, which says when to stop; end with it if it is killed."""
+    global _stopped
+    _stopped = stopped.is_set
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _stopped() -> bool:
+    """Whether nobody wants the work of this process any more."""
+    return False

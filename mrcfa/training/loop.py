@@ -29,6 +29,7 @@ from mrcfa.errors import (
 )
 from mrcfa.extras import MissingExtra
 from mrcfa.files import CannotWrite
+from mrcfa.interrupts import first_interrupt
 from mrcfa.model.config import Config
 from mrcfa.model.methods import build_model
 from mrcfa.model.weights import load_weights
@@ -42,7 +43,6 @@ from mrcfa.training.runs import BEST, LAST
 from mrcfa.training.stopwatch import Stopwatch, profile
 from mrcfa.training.trainee import Trainee, parameter_groups, start_classifiers
 from mrcfa.training.validation import validate
-from mrcfa.video.segment import first_interrupt
 
 Say = Callable[[str], None]
 Show = Callable[[int, float], None]

@@ -138,8 +138,8 @@ def run(
         if tally.frames:
             did = f"showed {name}" if place is None else f"wrote {place}"
             # Frames of a recording all wait for the backend: when one arrived says nothing.
-            live = f", {tally.dropped} dropped, {tally.latency}" if source.live else ""
-            typer.echo(f"{did}: {counted(tally.frames, 'frame')}{live}", err=True)
+            pace = f", {tally.dropped} dropped, {tally.latency}" if source.live else ""
+            typer.echo(f"{did}: {counted(tally.frames, 'frame')}{pace}", err=True)
     typer.echo(
         f"{done.frames / done.seconds:.1f} frames/s with {backend}, which was at work "
         f"{done.backend_seconds / done.seconds:.0%} of the time",
@@ -147,7 +147,7 @@ def run(
     )
     if done.interrupted:
         whole = "" if None in places else "; what was written is complete up to there"
-        typer.echo(f"mrcfa: stopped by Ctrl-C{whole}", err=True)
+        typer.echo(f"mrcfa: stopped by a signal{whole}", err=True)
         raise typer.Exit(130)
     for complaint in complaints:
         typer.echo(f"mrcfa: {complaint}", err=True)

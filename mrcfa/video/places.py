@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from mrcfa.addresses import without_secrets
 from mrcfa.errors import AlreadyExists, InvalidValue, named
 from mrcfa.video.sinks import FILES, kind_of
 from mrcfa.video.sources import IMAGE_SUFFIXES, globbed
@@ -84,7 +85,7 @@ def _stem(source: str) -> str:
     if source.isdecimal():
         return f"camera{source}"
     if "://" in source:
-        address = urlsplit(source)
+        address = urlsplit(without_secrets(source))
         path = Path(address.path)
         parts = [address.hostname or "", *path.parent.parts, path.stem]
         return "-".join(re.findall(r"[\w.]+", " ".join(parts))) or "stream"

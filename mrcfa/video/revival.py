@@ -26,7 +26,9 @@ class Followed(Source):
     def __iter__(self) -> Iterator[Frame]:
         self._tell("live", "")
         try:
-            yield from self._source
+            for frame in self._source:
+                self.aspect = self._source.aspect
+                yield frame
             self.complaint = self._source.complaint
         except Exception as error:
             self._tell("ended", f"{error}")
@@ -65,6 +67,7 @@ class Revived(Followed):
             try:
                 for frame in source:
                     self._tell("live", "")
+                    self.aspect = source.aspect
                     due = first + int(frame.name) + 1
                     yield replace(frame, name=f"{due - 1:06d}", take=take)
                 said = source.complaint or f"{source.name} gives no more frames"

@@ -5,18 +5,18 @@ for it in a short queue, and its masks are drawn and written while it works on t
 inputs share it in rounds, one frame of each that has one.
 """
 
-import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Queue
 from typing import ParamSpec
 
 from mrcfa.errors import MrcfaError, counted
+from mrcfa.interrupts import first_interrupt
 from mrcfa.video.cuts import Cuts
 from mrcfa.video.feed import Arrival, Clock, Feed, take_round
 from mrcfa.video.latency import Latencies
@@ -64,7 +64,7 @@ class Summary:
     tallies: tuple[Tally, ...]
     """One for each input."""
     interrupted: bool
-    """Whether Ctrl-C ended it; what was decoded until then is written."""
+    """Whether a signal ended it; what was decoded until then is written."""
     seconds: float
     backend_seconds: float
     """The time spent inside the segmenter alone."""
@@ -80,18 +80,20 @@ def segment(
     reset_on_cut: bool = False,
     advance: Callable[[Sequence[Tally]], None] = lambda tallies: None,
     clock: Clock = time.perf_counter,
+    stop: threading.Event | None = None,
 ) -> Summary:
     """Segment the inputs until all of them ended; `advance` is called after each frame.
 
-    An input that ends or fails leaves the others alone. The first Ctrl-C ends all, so that what is
-    written is whole; the second one interrupts as usual.
+    An input that ends or fails leaves the others alone. The event `stop` ends all, so that what is
+    written is whole; without it the first Ctrl-C or SIGTERM does, and a later one interrupts.
     """
     tallies = [Tally() for _ in inputs]
     cuts, takes = [Cuts() for _ in inputs], [0] * len(inputs)
     begun: deque[dict[int, Arrival[Frame]]] = deque()
     start, busy = time.perf_counter(), _Stopwatch()
     changed = threading.Condition()
-    with first_interrupt() as interrupted, ExitStack() as stack:
+    interrupts = first_interrupt() if stop is None else nullcontext(stop)
+    with interrupts as stopped, ExitStack() as stack:
         puts = [
             stack.enter_context(_output(each, tally, clock))
             for each, tally in zip(inputs, tallies, strict=True)
@@ -113,7 +115,7 @@ def segment(
                 advance(tallies)
 
         while True:
-            ready = take_round(feeds, wait=not begun, stop=interrupted)
+            ready = take_round(feeds, wait=not begun, stop=stopped)
             if not ready and not begun:
                 break
             for number, arrival in ready.items():
@@ -134,7 +136,7 @@ def segment(
     for tally, feed, each in zip(tallies, feeds, inputs, strict=True):
         tally.dropped, tally.complaint = feed.dropped, _complaint(each.source, tally, feed.failure)
     seconds = time.perf_counter() - start
-    return Summary(tuple(tallies), interrupted.is_set(), seconds, busy.seconds)
+    return Summary(tuple(tallies), stopped.is_set(), seconds, busy.seconds)
 
 
 class _Stopwatch:
@@ -153,6 +155,8 @@ class _Stopwatch:
 def _complaint(source: Source, tally: Tally, failure: BaseException | None) -> str | None:
     if isinstance(failure, MrcfaError):
         return str(failure)
+    if isinstance(failure, MemoryError):
+        return f"memory ran out after {counted(tally.frames, 'frame')} of {source.name}"
     if failure is not None:
         return f"{source.name} failed after {counted(tally.frames, 'frame')}: {failure!r}"
     if not tally.frames:
@@ -217,23 +221,3 @@ def behind(work: Callable[_Given, None], depth: int = 4) -> Iterator[Callable[_G
         thread.join()
     if failures:
         raise failures[0]
-
-
-@contextmanager
-def first_interrupt() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, instead of raising; later ones raise again."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted  # only the main thread receives signals
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(*_: object) -> None:
-        interrupted.set()
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -8,6 +8,7 @@ from typing import Any
 
 from mrcfa.bundle import Bundle
 from mrcfa.errors import Unsupported
+from mrcfa.interrupts import first_interrupt
 from mrcfa.serving.address import is_address
 from mrcfa.stream import Stream
 from mrcfa.streams import Streams
@@ -87,13 +88,13 @@ class Session:
         look at the masks of the sources, one each. Folders are replaced with `force` alone.
         """
         watching: Sequence[Watch | None] = watches or [None] * len(sources)
-        with ExitStack() as stack:
+        with first_interrupt() as stop, ExitStack() as stack:  # a sink that is closing counts too
             inputs = []
             for source, place, watch in zip(sources, places, watching, strict=True):
                 newest = source.live and not every_frame
                 render, sink = self._outlet(place, look, source, newest, force)
                 inputs.append(Input(source, render, stack.enter_context(sink), newest, watch))
-            return segment(inputs, self._rounds, reset_on_cut, advance)
+            return segment(inputs, self._rounds, reset_on_cut, advance, stop=stop)
 
     def _outlet(
         self, place: str | None, look: Look, source: Source, numbered: bool, force: bool
@@ -104,4 +105,14 @@ class Session:
         classes, palette = self.classes, self.palette
         style = style_for(place, look.style)
         render = Renderer(style, classes, palette, look.alpha, look.only, look.legend)
-        return render, open_sink(place, classes, palette, source.rate, numbered, force)
+        sink = open_sink(
+            place,
+            classes,
+            palette,
+            source.rate,
+            numbered,
+            source.live,
+            lambda: source.aspect,
+            force,
+        )
+        return render, sink

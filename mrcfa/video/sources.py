@@ -17,15 +17,41 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.errors import Damaged, InvalidValue, MrcfaError, NotFound, Unsupported, named
+from mrcfa.addresses import without_secrets
+from mrcfa.errors import (
+    Damaged,
+    InvalidValue,
+    MrcfaError,
+    NotFound,
+    RuntimeFailed,
+    Unsupported,
+    named,
+)
 from mrcfa.extras import load
 from mrcfa.files import natural_order
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
 PATIENCE_S = 10
 """How long a camera or network stream may stay silent."""
-RECORDED = {"file", "ftp", "http", "https", "sftp"}
+RECORDED = {"ftp", "http", "https", "sftp"}
 """Protocols that also serve recordings, which have a length; all others are live."""
+PROTOCOLS = (
+    *("ftp", "http", "https", "httpproxy", "mmsh", "mmst", "rist", "rtmp", "rtmpe", "rtmps"),
+    *("rtmpt", "rtmpte", "rtmpts", "ffrtmpcrypt", "ffrtmphttp", "rtp", "sctp", "sftp", "srt"),
+    *("srtp", "tcp", "tls", "udp", "udplite", "crypto", "data"),
+)
+"""How an address is reached, and what the playlist behind it may name: never a local file."""
+CONTAINERS = (
+    *("mov", "matroska", "avi", "mpegts", "mpeg", "mpegvideo", "flv", "live_flv", "ogg", "asf"),
+    *("mxf", "gxf", "rm", "dv", "nut", "nsv", "nuv", "wtv", "ivf", "obu", "av1", "h261", "h263"),
+    *("h264", "hevc", "vvc", "m4v", "vc1", "cavsvideo", "dirac", "mjpeg", "mjpeg_2000", "mpjpeg"),
+    *("smjpeg", "yuv4mpegpipe", "gif", "apng", "image2", "webp_pipe", "jpegxl_anim", "j2k_pipe"),
+    *("jpeg_pipe", "png_pipe", "bmp_pipe", "tiff_pipe", "qoi_pipe", "dpx_pipe", "exr_pipe"),
+    *("pam_pipe", "pbm_pipe", "pgm_pipe", "ppm_pipe", "wav", "mp3", "aac", "flac"),
+)
+"""Formats that hold what they show. FFmpeg has others that name files or hosts to read it from."""
+PLAYLISTS = ("hls", "rtp", "rtsp", "sdp")
+"""Formats of a network, which say where the pictures come from."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +94,8 @@ class Source(ABC):
     """After the last frame: one sentence about frames that were lost, if any were."""
     live = False
     """Whether frames come at their own pace, however fast they are taken."""
+    aspect = Fraction(1)
+    """Width of a pixel by its height, known from the first frame on."""
 
     def __init__(self, name: str, rate: Fraction, total: int | None) -> None:
         self.name = name
@@ -94,19 +122,21 @@ def open_source(
     if place == "-":
         if raw is None:
             raise InvalidValue("raw frames on standard input have no size; add --raw HEIGHTxWIDTH")
-        return RawFrames(sys.stdin.buffer, raw, span, rate)
+        if sys.stdin is None:
+            raise NotFound("standard input is closed; pipe raw frames into it")
+        # Its buffer has a lock, which a thread that waits for a frame would hold at the very end.
+        return RawFrames(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer), raw, span, rate)
     if raw is not None:
         raise InvalidValue(
-            f"--raw is the size of frames on standard input; read {place} without it"
+            "--raw is the size of frames on standard input; "
+            f"read {without_secrets(place)} without it"
         )
-    path = Path(place)
+    path = Path(place.removeprefix("file://"))
     if path.is_dir():
         return Images(place, [file for file in path.iterdir() if _is_image(file)], span, rate)
     if path.is_file():
-        if _is_image(path):
-            return Images(place, [path], span, rate)
-        return Video(place, span, "if it is a whole video, convert it to H.264 in MP4")
-    if "://" in place:
+        return Images(place, [path], span, rate) if _is_image(path) else VideoFile(path, span)
+    if "://" in place and not place.startswith("file://"):
         return NetworkStream(place, span)
     if place.isdecimal() or path.is_char_device():
         return Camera(place, span)
@@ -132,12 +162,16 @@ def open_sources(
 
 
 class Video(Source):
-    """Anything that FFmpeg opens. Turned upright if the recording says how it was held."""
+    """What FFmpeg opens. Turned upright if the recording says how it was held."""
 
-    def __init__(self, name: str, span: Span, remedy: str, **how: Any) -> None:
+    def __init__(self, name: str, file: str, span: Span, remedy: str, **how: Any) -> None:
         av = load("av")
         try:
-            self._container = av.open(how.pop("file", name), **how)
+            self._container = av.open(file, metadata_errors="replace", **how)
+        except av.error.ArgumentError:  # which is also FFmpeg's answer to formats not asked for
+            raise Unsupported(
+                f"{name} is damaged or in a format that is not read; {remedy}"
+            ) from None
         except av.error.FFmpegError as error:
             kind = Damaged if isinstance(error, av.error.InvalidDataError) else NotFound
             raise kind(f"{name} cannot be opened: {_reason(error)}; {remedy}") from None
@@ -151,6 +185,7 @@ class Video(Source):
         self._stream = stream
         self._span = span
         self._failed = 0
+        self._reason = "it is damaged"
         self._broken = ""
         self._native_rate = Fraction(stream.average_rate or stream.guessed_rate or 25)
         self._native_rate = self._native_rate.limit_denominator(100_000)
@@ -166,27 +201,44 @@ class Video(Source):
                     continue
                 if seconds >= self._span.end:
                     return
-                if shown % self._span.stride == 0:
-                    yield Frame(f"{shown // self._span.stride:06d}", _upright(frame))
                 first, last = first or frame, frame
+                if shown % self._span.stride == 0:
+                    try:
+                        image = _upright(frame)
+                    except Exception as error:
+                        self._lose(error)
+                        continue
+                    self.aspect = self._aspect_of(frame)
+                    yield Frame(f"{shown // self._span.stride:06d}", image)
                 shown += 1
             self.complaint = self._complaint(first, last, shown)
 
     def _decoded(self) -> Iterator[Any]:
         """Every frame that decodes, counting the packets that do not."""
-        errors = load("av").error.FFmpegError
         try:
             if self._span.start:
                 self._container.seek(int(self._span.start * 1_000_000) + self._began())
             for packet in self._container.demux(self._stream):
                 try:
                     frames = packet.decode()
-                except errors:
-                    self._failed += 1
+                except Exception as error:
+                    self._lose(error)
                 else:
                     yield from frames
-        except errors as error:
+        except Exception as error:
             self._broken = _reason(error)
+
+    def _lose(self, error: Exception) -> None:
+        """Count a frame that some decoder refused, in whatever way."""
+        self._failed += 1
+        if isinstance(error, MemoryError):
+            self._reason = "memory ran out"
+
+    def _aspect_of(self, frame: Any) -> Fraction:
+        ratio = Fraction(self._stream.sample_aspect_ratio or 1)
+        if not Fraction(1, 16) <= ratio <= 16:
+            return Fraction(1)
+        return 1 / ratio if round(frame.rotation / 90) % 2 else ratio
 
     def _seconds(self, frame: Any) -> float:
         """When the frame is shown, counted from the first one, in whole milliseconds.
@@ -207,7 +259,7 @@ class Video(Source):
         """Seconds in the file's own table of frames; 0 for streams that have none."""
         if not self._stream.frames or self._stream.duration is None:
             return 0
-        return float(self._stream.duration * self._stream.time_base)
+        return max(0.0, float(self._stream.duration * self._stream.time_base))
 
     def _expected(self) -> int | None:
         length = self._length()
@@ -231,15 +283,33 @@ class Video(Source):
                 due = round((self._length() - self._seconds(first)) * self._native_rate)
                 lost = max(lost, due - shown)
         if lost:
-            return f"{lost} of {shown + lost} frames of {self.name} were lost: it is damaged"
+            return f"{lost} of {shown + lost} frames of {self.name} were lost: {self._reason}"
         return f"{self.name} broke off: {self._broken}" if self._broken else None
+
+
+class VideoFile(Video):
+    """A file that holds its pictures itself, in any container and codec of FFmpeg."""
+
+    def __init__(self, path: Path, span: Span) -> None:
+        remedy = "if it is a whole video, convert it to H.264 in MP4"
+        options = {
+            "protocol_whitelist": "file",
+            "format_whitelist": ",".join(CONTAINERS),
+            "pattern_type": "none",  # an image's name is a name, whatever signs are in it
+        }
+        super().__init__(str(path), f"file:{path}", span, remedy, options=options)
 
 
 class NetworkStream(Video):
     """Live, unless it has a length and its protocol lets the reader set the pace."""
 
     def __init__(self, address: str, span: Span) -> None:
-        super().__init__(address, span, "see that it is on and reachable", timeout=PATIENCE_S)
+        options = {
+            "protocol_whitelist": ",".join(PROTOCOLS),
+            "format_whitelist": ",".join(CONTAINERS + PLAYLISTS),
+        }
+        name, remedy = without_secrets(address), "see that it is on and reachable"
+        super().__init__(name, address, span, remedy, options=options, timeout=PATIENCE_S)
         recorded = address.partition("://")[0].lower() in RECORDED
         self.live = not recorded or self._container.duration is None
 
@@ -251,7 +321,7 @@ class Camera(Video):
 
     def __init__(self, place: str, span: Span) -> None:
         name = f"camera {place}" if place.isdecimal() else place
-        super().__init__(name, span, "see that it is plugged in", **_camera(place))
+        super().__init__(name, span=span, remedy="see that it is plugged in", **_camera(place))
 
 
 class Images(Source):
@@ -268,18 +338,20 @@ class Images(Source):
         super().__init__(name, rate / span.stride, len(stems))
 
     def __iter__(self) -> Iterator[Frame]:
-        unreadable = []
+        unreadable, reason = [], "cannot be read"
         for path, name in zip(self._paths, self._names, strict=True):
             try:
                 image = read_image(path)
-            except MrcfaError:
+            except MrcfaError as error:
                 unreadable.append(path.name)
+                if isinstance(error, RuntimeFailed):
+                    reason = "did not fit into memory"
             else:
                 yield Frame(name, image)
         if unreadable:
             self.complaint = (
                 f"{len(unreadable)} of {len(self._paths)} frames of {self.name} were lost: "
-                f"{named(unreadable)} cannot be read"
+                f"{named(unreadable)} {reason}"
             )
 
 
@@ -301,13 +373,20 @@ class RawFrames(Source):
 
     def _images(self) -> Iterator[NDArray[np.uint8]]:
         size = math.prod(self._shape)
-        while data := self._stream.read(size):
+        while data := self._read(size):
             if len(data) < size:
                 self.complaint = (
                     f"the last frame on standard input was lost: {len(data)} of {size} bytes came"
                 )
                 return
-            yield np.frombuffer(bytearray(data), np.uint8).reshape(self._shape)
+            yield np.frombuffer(data, np.uint8).reshape(self._shape)
+
+    def _read(self, size: int) -> bytearray:
+        """Fewer bytes only at the end of the stream, however little a pipe gives at once."""
+        data = bytearray()
+        while len(data) < size and (part := self._stream.read(size - len(data))):
+            data += part
+        return data
 
 
 def read_image(path: Path) -> NDArray[np.uint8]:
@@ -319,15 +398,17 @@ def read_image(path: Path) -> NDArray[np.uint8]:
             if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip
                 image = pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             return np.array(image.convert("RGB"))
-    except OSError as error:
+    except MemoryError:
+        raise RuntimeFailed(f"memory ran out for the image {path}; make it smaller") from None
+    except Exception as error:  # each of Pillow's formats has errors of its own
         raise Damaged(f"the image {path} cannot be read: {error}") from None
 
 
-def _reason(error: Any) -> str:
+def _reason(error: Exception) -> str:
     """FFmpeg's own words, but for a timeout, which it calls `Immediate exit requested`."""
     if isinstance(error, load("av").error.ExitError):
         return f"nothing came for {PATIENCE_S:g} s"
-    return str(error.strerror)
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _upright(frame: Any) -> NDArray[np.uint8]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from mrcfa import notices
+from mrcfa.addresses import without_secrets
 from mrcfa.video.revival import Followed, Revived
 from mrcfa.video.sources import Source, Span, open_source
 from mrcfa.video.view.screens import Screen
@@ -36,8 +37,8 @@ def following(
 
 
 def _tell(screen: Screen, place: str, state: str, said: str) -> None:
-    """On the page, and what changes on the terminal; an address may hold a password."""
-    said = said.replace(place, screen.name)
+    """Say it on the page, and what changes on the terminal, with the name that the page has."""
+    said = said.replace(without_secrets(place), screen.name)
     before = screen.tell(state, said)
     if state == "lost" and before != "lost":
         notices.tell(f"{said}; trying again until it is back")

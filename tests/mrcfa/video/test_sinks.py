@@ -1,5 +1,10 @@
 """What is written, read back by other means; and what is left when writing goes wrong."""
 
+import os
+import re
+import resource
+import signal
+import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -8,9 +13,11 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
+from naming import naming
 from PIL import Image
 
 from mrcfa.errors import MrcfaError
+from mrcfa.files import CannotWrite, CutShort
 from mrcfa.video.sinks import open_sink
 
 CLASSES = ("road", "car", "sky")
@@ -26,6 +33,10 @@ def colours(height=96, width=160):
     picture[: height // 2] = (230, 30, 60)
     picture[height // 2 :] = (20, 120, 200)
     return picture
+
+
+def noise(seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (96, 160, 3), np.uint8)
 
 
 def masks(frames=3, height=96, width=160):
@@ -151,6 +162,132 @@ def test_an_npz_holds_every_mask_under_its_name_and_the_classes(tmp_path):
         np.testing.assert_array_equal(saved["000001"], masks()[1, :33, :47])
         assert tuple(saved["classes"]) == CLASSES
         np.testing.assert_array_equal(saved["palette"], PALETTE)
+
+
+def test_a_video_has_the_aspect_of_its_source(tmp_path):
+    place, aspects = str(tmp_path / "a.mp4"), []
+    with open_sink(place, CLASSES, PALETTE, Fraction(15), aspect=lambda: aspects[-1]) as write:
+        aspects.append(Fraction(16, 11))  # known from the first frame on
+        write("", colours())
+    with av.open(place) as file:
+        assert file.streams.video[0].sample_aspect_ratio == Fraction(16, 11)
+
+
+def test_players_can_start_before_they_have_the_whole_video(tmp_path):
+    with sink(tmp_path / "a.mp4") as write:
+        write("", colours())
+    data = (tmp_path / "a.mp4").read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")
+
+
+def test_a_recording_of_a_live_source_plays_while_it_is_written(tmp_path):
+    """So that not even a process that is killed loses more than a few seconds."""
+    place = str(tmp_path / "a.mp4")
+    with open_sink(place, CLASSES, PALETTE, Fraction(15), live=True) as write:
+        for _ in range(150):
+            write("", colours())
+        (begun,) = tmp_path.iterdir()
+        assert re.fullmatch(r"a\.\w+\.partial\.mp4", begun.name)
+        (tmp_path / "killed.mp4").write_bytes(begun.read_bytes())
+        assert 60 < len(decoded(tmp_path / "killed.mp4")) <= 150
+        (tmp_path / "killed.mp4").unlink()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
+    assert len(decoded(tmp_path / "a.mp4")) == 150
+
+
+KILLED = """
+import os, signal, sys
+from fractions import Fraction
+import numpy as np
+from mrcfa.video.sinks import open_sink
+with open_sink(sys.argv[1], (), np.zeros((0, 3), np.uint8), Fraction(15), live=True) as write:
+    for t in range(120):
+        write("", np.full((96, 160, 3), t, np.uint8))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_recording_of_a_process_that_was_killed_plays(tmp_path):
+    words = [sys.executable, "-c", KILLED, str(tmp_path / "a.mp4")]
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": root}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    (begun,) = tmp_path.iterdir()
+    shown = [round(picture.mean()) for picture in decoded(begun)]
+    assert len(shown) > 40
+    assert np.abs(np.array(shown) - np.arange(len(shown))).max() <= 2
+
+
+@pytest.fixture
+def room():
+    """`room(bytes)`: no file may become larger, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_full_disk_keeps_what_was_finished_of_a_video(tmp_path, room, live):
+    path = tmp_path / "a.mp4"
+
+    def fill():
+        with open_sink(str(path), CLASSES, PALETTE, Fraction(15), live=live) as write:
+            room(400_000)
+            for t in range(200):
+                write("", noise(t))
+
+    with pytest.raises(CutShort, match=naming(path)):
+        fill()
+    assert [each.name for each in tmp_path.iterdir()] == ["a.mp4"]
+    assert 15 < len(decoded(path)) < 200
+
+
+def test_a_full_disk_keeps_what_was_finished_of_a_folder(tmp_path, room):
+    def fill():
+        with sink(tmp_path / "masks") as write:
+            room(20_000)
+            write("0", colours())
+            write("1", noise())
+
+    with pytest.raises(CutShort, match=naming(tmp_path / "masks")):
+        fill()
+    assert [path.name for path in (tmp_path / "masks").iterdir()] == ["0.png"]
+    with Image.open(tmp_path / "masks" / "0.png") as image:
+        np.testing.assert_array_equal(np.asarray(image), colours())
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "masks"])
+def test_a_disk_that_was_full_from_the_start_keeps_nothing(tmp_path, room, name):
+    def fill():
+        with sink(tmp_path / name) as write:
+            room(10)
+            for _ in range(60):
+                write("0", noise())
+
+    with pytest.raises(CannotWrite) as refused:
+        fill()
+    assert not isinstance(refused.value, CutShort)
+    assert not any(tmp_path.iterdir())
+
+
+def test_another_output_on_a_full_disk_keeps_its_frames_too(tmp_path, room):
+    def fill():
+        with sink(tmp_path / "a.mp4") as first, sink(tmp_path / "masks") as second:
+            for _ in range(3):
+                first("", colours())
+            room(20_000)
+            second("0", colours())
+            second("1", noise())
+
+    with pytest.raises(CutShort, match=naming(tmp_path / "masks")):
+        fill()
+    assert len(decoded(tmp_path / "a.mp4")) == 3
+
+
+def test_a_closed_standard_output_is_told_before_anything_is_done(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(CannotWrite, match="standard output"):
+        sink("-").__enter__()
 
 
 def test_standard_output_gets_bare_pixels(capfdbinary):

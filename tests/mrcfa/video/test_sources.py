@@ -6,6 +6,7 @@ import sys
 import threading
 from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from zlib import compress, crc32
 
 import av
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from naming import names, naming
 from PIL import Image
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import MrcfaError, NotFound, RuntimeFailed, Unsupported
 from mrcfa.video.sinks import open_sink
 from mrcfa.video.sources import Span, open_source, read_image
 
@@ -30,11 +31,12 @@ def write_mp4(path, frames, rate=Fraction(15)):
     return path
 
 
-def write_with_av(path, frames, codec, pixel_format, rotation=0):
+def write_with_av(path, frames, codec, pixel_format, rotation=0, aspect=1):
     height, width = frames[0].shape[:2]
     with av.open(str(path), "w") as file:
         stream = file.add_stream(codec, rate=15)
         stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
+        stream.codec_context.sample_aspect_ratio = Fraction(aspect)
         if rotation:
             stream.set_display_rotation(rotation)
         for frame in frames:
@@ -162,6 +164,54 @@ def test_a_trimmed_video_has_lost_nothing(tmp_path):
     assert source.complaint is None
 
 
+@pytest.mark.parametrize(("rotation", "expected"), [(0, Fraction(2)), (90, Fraction(1, 2))])
+def test_the_aspect_of_a_pixel_is_that_of_the_upright_picture(tmp_path, rotation, expected):
+    path = write_with_av(tmp_path / "wide.mp4", pictures(2), "libx264", "yuv420p", rotation, 2)
+    source = open_source(str(path))
+    assert len(list(source)) == 2
+    assert source.aspect == expected
+
+
+def test_metadata_in_any_encoding_does_no_harm(tmp_path):
+    path = tmp_path / "a.mp4"
+    with av.open(str(path), "w") as file:
+        file.metadata["title"] = "MARKED"
+        stream = file.add_stream("libx264", rate=15)
+        stream.width, stream.height, stream.pix_fmt = 160, 96, "yuv420p"
+        file.mux(stream.encode(av.VideoFrame.from_ndarray(pictures(1)[0], format="rgb24")))
+        file.mux(stream.encode(None))
+    data = path.read_bytes()
+    assert b"MARKED" in data
+    path.write_bytes(data.replace(b"MARKED", b"\xff\xfe\x80ED\xc3"))
+    assert len(list(open_source(str(path)))) == 1
+
+
+@pytest.mark.parametrize("name", ["12:30:00.mp4", "http:cam.mp4", "shot%03d.ppm"])
+def test_a_file_is_a_file_whatever_its_name_looks_like(tmp_path, monkeypatch, video, name):
+    monkeypatch.chdir(tmp_path)
+    if name.endswith(".mp4"):
+        (tmp_path / name).write_bytes(video.read_bytes())
+    else:
+        for each in (name, "shot000.ppm", "shot001.ppm"):
+            Image.fromarray(pictures(1)[0]).save(each)
+    assert len(list(open_source(name))) == (30 if name.endswith(".mp4") else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\n{video}\n#EXT-X-ENDLIST\n"),
+        ("a.ffconcat", "ffconcat version 1.0\nfile {video}\n"),
+        ("a.sdp", "v=0\nc=IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\na=rtpmap:96 H264/90000\n"),
+    ],
+)
+def test_a_file_that_names_other_places_is_not_followed(tmp_path, video, name, content):
+    (tmp_path / "street.mp4").write_bytes(video.read_bytes())
+    (tmp_path / name).write_text(content.format(video="street.mp4"))
+    with pytest.raises(Unsupported, match=naming(tmp_path / name)):
+        open_source(str(tmp_path / name))
+
+
 @pytest.fixture
 def served(video):
     """The video under a URL whose server hangs up after the share of it in the path."""
@@ -172,7 +222,7 @@ def served(video):
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data[: int(len(data) * float(self.path[1:]))])
+            self.wfile.write(data[: int(len(data) * float(self.path[1:].partition("?")[0]))])
 
         def log_message(self, *_):
             pass
@@ -196,6 +246,59 @@ def test_a_stream_that_breaks_off_gives_what_came_and_says_so(served):
     assert frames == list(range(30))[: len(frames)]
     assert 0 < len(frames) < 30
     assert source.complaint.startswith(f"{30 - len(frames)} of 30 frames of {served}")
+
+
+def test_no_message_shows_the_password_of_an_address(served):
+    secret = served.replace("//", "//me:secret@")
+    source = open_source(f"{secret}/0.9?token=secret")
+    assert len(list(source)) < 30
+    assert "secret" not in source.complaint
+    assert "secret" not in source.name
+    with pytest.raises(NotFound) as refused:
+        open_source("rtsp://me:secret@127.0.0.1:9/gone")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_stream_that_stays_silent_is_told_in_seconds(monkeypatch):
+    monkeypatch.setattr("mrcfa.video.sources.PATIENCE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(NotFound) as refused:
+        open_source(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+    assert names(str(refused.value), "127.0.0.1", "0.2")
+
+
+def test_a_playlist_of_a_network_names_no_local_file(tmp_path, video):
+    """FFmpeg forbids this by itself; it must not be allowed by our own list of protocols."""
+    playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nfile:{video}\n#EXT-X-ENDLIST\n"
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "application/vnd.apple.mpegurl")
+            self.end_headers()
+            self.wfile.write(playlist.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(MrcfaError):
+                list(open_source(f"http://127.0.0.1:{server.server_port}/live.m3u8"))
+        finally:
+            server.shutdown()
+
+
+def test_a_video_whose_length_is_below_zero_is_still_read(tmp_path):
+    path = write_mp4(tmp_path / "a.mp4", pictures(5))
+    data = bytearray(path.read_bytes())
+    durations = data.index(b"stts")
+    data[durations + 11] = 128  # entries, of which there is one: the others are what comes next
+    data[durations + 18] = 255
+    path.write_bytes(data)
+    with av.open(str(path)) as file:
+        assert file.streams.video[0].duration < 0
+    assert numbers(open_source(str(path)))[:1] == [0]
 
 
 def test_a_video_whose_index_is_missing_cannot_be_opened(tmp_path):
@@ -282,6 +385,44 @@ def test_images_that_cannot_be_read_are_left_out_and_named(folder):
     source = open_source(str(folder))
     assert len(list(source)) == 11
     assert source.complaint == (f"1 of 12 frames of {folder} were lost: frame5.png cannot be read")
+
+
+def test_an_image_that_breaks_its_decoder_is_a_lost_frame(folder):
+    """Each of Pillow's formats has errors of its own, and a bomb is one more."""
+
+    def chunk(kind, data):
+        return len(data).to_bytes(4, "big") + kind + data + crc32(kind + data).to_bytes(4, "big")
+
+    data = (folder / "frame5.png").read_bytes()
+    huge = chunk(b"IHDR", (60000).to_bytes(4, "big") * 2 + data[24:29])
+    long_text = chunk(b"zTXt", b"a\0\0" + compress(bytes(1 << 24)))
+    (folder / "frame5.png").write_bytes(data[:8] + huge + data[33:])
+    (folder / "frame6.png").write_bytes(data[:33] + long_text + data[33:])
+    source = open_source(str(folder))
+    assert len(list(source)) == 10
+    assert names(source.complaint, "frame5.png", "frame6.png")
+
+
+def test_want_of_memory_is_no_damage(folder, monkeypatch):
+    opened = Image.open
+
+    def scarce(path):
+        if path.name == "frame5.png":
+            raise MemoryError
+        return opened(path)
+
+    monkeypatch.setattr(Image, "open", scarce)
+    source = open_source(str(folder))
+    assert len(list(source)) == 11
+    assert names(source.complaint, "memory", "frame5.png")
+    with pytest.raises(RuntimeFailed, match=naming("memory", folder / "frame5.png")):
+        read_image(folder / "frame5.png")
+
+
+def test_a_closed_standard_input_is_told_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(NotFound, match="standard input"):
+        open_source("-", raw=(6, 4))
 
 
 def test_raw_frames_come_from_standard_input(monkeypatch):
