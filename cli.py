@@ -1,5 +1,6 @@
 """The `mrcfa` command: assembles the verbs that each room declares in its `commands.py`."""
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,7 @@ app.command("eval")(evaluate)
 
 def main() -> None:
     """Run the command line; whatever is wrong becomes one sentence and exit code 2."""
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # for processes that libraries start
     try:
         with extras_named():
             code = app(standalone_mode=False)

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from fractions import Fraction
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from mrcfa.children import away_from_here
 from mrcfa.data.own import LABELS
 from mrcfa.data.world.labels import WORLD
 from mrcfa.data.world.scene import scene
@@ -38,14 +40,12 @@ def write_sample(
     """`data/<video>/origin` and `mask`, `<split>.txt`, `labels.json`, and a test video's MP4."""
     load("PIL.Image")
     with replaced(folder, folder=True) as part:
-        jobs = []
+        jobs, data = [], part.absolute() / "data"
         for split, count in videos.items():
             names = [f"{split}_{number}" for number in range(count)]
             (part / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
             first = FIRST_SEED[split] + seed
-            jobs += [
-                (part / "data" / name, frames, size, first + n) for n, name in enumerate(names)
-            ]
+            jobs += [(data / name, frames, size, first + n) for n, name in enumerate(names)]
         with _workers(len(jobs)) as run:
             list(run(_write_video, jobs))
         content = {"names": WORLD.names, "colours": WORLD.colours}
@@ -72,5 +72,12 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterable[None]]]:
     if jobs <= FEW or usable_cores() == 1:
         yield map
         return
-    with ProcessPoolExecutor(usable_cores(), get_context("spawn")) as pool:
-        yield pool.map
+    with away_from_here():
+        pool = ProcessPoolExecutor(usable_cores(), get_context("spawn"))
+
+    def run(write: Callable[[Any], None], jobs: Iterable[Any]) -> Iterable[None]:
+        with away_from_here():
+            return pool.map(write, jobs)
+
+    with pool:
+        yield run
