@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from mrcfa.errors import AlreadyExists, InvalidValue, MrcfaError
+from mrcfa.errors import AlreadyExists, InvalidValue, MrcfaError, NotFound
 
 _PARTIAL = ".mrcfa-partial"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -165,7 +165,12 @@ def _remove(part: Path) -> None:
 
 def cache_folder(*parts: str) -> Path:
     """Where the user's caches lie: what is lost with them can be made again."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:  # a user without a home
+        raise NotFound(
+            f"there is no cache folder ({error}); name one with XDG_CACHE_HOME"
+        ) from None
     return home.joinpath("mrcfa", *parts)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from naming import naming
 
-from mrcfa.errors import AlreadyExists, InvalidValue
+from mrcfa.errors import AlreadyExists, InvalidValue, NotFound
 from mrcfa.files import (
     CannotWrite,
     cache_folder,
@@ -121,6 +121,17 @@ def test_caches_lie_where_the_user_has_them(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "mrcfa"
+
+
+def test_without_a_home_the_way_to_name_a_cache_is_told(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(NotFound, match="XDG_CACHE_HOME"):
+        cache_folder("eval")
 
 
 def test_fingerprints_differ_with_any_fact():
