@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-from mrcfa.children import child_options  # noqa: E402
+from mrcfa.children import python_command  # noqa: E402
 from mrcfa.errors import RuntimeFailed  # noqa: E402
 
 FRAMES = 3
@@ -39,12 +39,9 @@ class Footprint:
 
 
 def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
-    words = ["benchmarks.footprint", str(bundle.absolute()), contender, str(threads)]
-    command = [sys.executable, "-m", *words]
+    command = python_command("-m", "benchmarks.footprint", str(bundle), contender, str(threads))
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, **child_options()
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RuntimeFailed(str(error)) from None
     if done.returncode:

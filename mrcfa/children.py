@@ -1,7 +1,7 @@
-"""Python processes that import what this one imports, and nothing from the current folder.
+"""Python processes that import nothing from the current folder.
 
-Python puts the current folder in front of everything else for `-m` and `-c`, and before 3.11 no
-variable stops it. A folder that came from elsewhere, such as a bundle, must not run code that way.
+Python puts that folder in front of everything else for `-m` and `-c`, and before 3.11 no variable
+stops it. A folder that came from elsewhere, such as a bundle, must not run code that way.
 """
 
 import os
@@ -9,14 +9,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+_NOT_HERE = "import sys; sys.path[:] = filter(None, sys.path)"
+"""`sys` is built in, so no file can stand in for it."""
 
 
-def child_options(**environment: str) -> dict[str, Any]:
-    """Arguments of `subprocess.run`. The child has another current folder: give absolute paths."""
-    entries = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *sys.path]
-    found = os.pathsep.join(str(Path(entry).absolute()) for entry in entries if entry)
-    return {"cwd": sys.prefix, "env": {**os.environ, "PYTHONPATH": found, **environment}}
+def python_command(kind: str, what: str, *words: str) -> list[str]:
+    """The command for `python -m MODULE …` or `python -c CODE …` without the current folder."""
+    run = f"import runpy; runpy.run_module({what!r}, run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-c", f"{_NOT_HERE}\n{what if kind == '-c' else run}", *words]
 
 
 @contextmanager

@@ -4,14 +4,13 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import mrcfa
 from mrcfa.bundle import Bundle
-from mrcfa.children import child_options
+from mrcfa.children import python_command
 from mrcfa.extras import install_command
 from mrcfa.flavours import Flavour
 from mrcfa.machine import package_version
@@ -31,7 +30,7 @@ def lines_of(bundle: Bundle, way: SelftestWay, gpus: int) -> Iterator[Line]:
         answers = Path(folder) / "answers.jsonl"
         words = [
             "mrcfa.selftest.stream_checks",
-            str(bundle.path.absolute()),
+            str(bundle.path),
             way.name,
             str(answers),
         ]
@@ -92,23 +91,20 @@ print(perf_counter() - began)
 def _start_s(
     bundle: Bundle, way: SelftestWay, environment: Mapping[str, str], before: str = ""
 ) -> float:
-    words = (str(bundle.path.absolute()), way.backend, way.precision or "")
+    words = (str(bundle.path), way.backend, way.precision or "")
     said = python("-c", before + _START, *words, environment=environment)
     return float(said.splitlines()[-1])
 
 
 def python(*words: str, environment: Mapping[str, str] | None = None) -> str:
     """What a fresh interpreter prints; anything but a good end is a `Fault`."""
-    options = child_options(**(environment or {}))
-    said = output_of([sys.executable, *words], environment=options["env"], cwd=options["cwd"])
-    return said.decode()
+    return output_of(python_command(*words), environment=environment).decode()
 
 
 def output_of(
     command: Sequence[str],
     given: bytes = b"",
     environment: Mapping[str, str] | None = None,
-    cwd: str | None = None,
 ) -> bytes:
     try:
         done = subprocess.run(
@@ -116,7 +112,6 @@ def output_of(
             input=given,
             capture_output=True,
             timeout=LIMIT_S,
-            cwd=cwd,
             env={**POLITE, **os.environ, **(environment or {})},
         )
     except subprocess.TimeoutExpired:

@@ -41,12 +41,6 @@ def test_the_processes_that_draw_samples_import_nothing_from_the_current_folder(
     assert not hostile.exists()
 
 
-def test_a_child_finds_what_this_process_finds(tmp_path, monkeypatch):
-    (tmp_path / "only_here.py").write_text("print('found')")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert python("-c", "import only_here") == "found\n"
-
-
 def test_selftest_starts_no_program_from_the_current_folder(bundle, tmp_path, monkeypatch):
     folder = shutil.copytree(bundle("b0"), tmp_path / "received")
     tool = folder / "build/cpp/mrcfa-segment"
