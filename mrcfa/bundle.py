@@ -5,12 +5,12 @@ reader checks the format's version, the hash of every file it opens, and that no
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, named
-from mrcfa.files import replaced, sha256, write_whole
+from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState, named
+from mrcfa.files import locked, refusals_told, replaced, sha256, write_whole
 from mrcfa.manifest import Device, Engine, FileEntry, Manifest, Variant
 from mrcfa.model.config import Config
 
@@ -122,43 +122,73 @@ class Bundle:
         return path
 
     def with_engine(self, engine: Engine, contents: Mapping[str, bytes]) -> "Bundle":
-        """Add an engine or replace one of the same name; whenever this stops, all is whole."""
-        kept = tuple(other for other in self.manifest.engines if other.name != engine.name)
-        dropped = _files_of(other for other in self.manifest.engines if other.name == engine.name)
-        return self._changed({"engines": (*kept, engine)}, contents, dropped)
+        """Add an engine or replace one of the same name; whenever this stops, all is whole.
+
+        The engine was built from this bundle's graphs, which must still be there.
+        """
+
+        def changed(manifest: Manifest) -> tuple[Manifest, set[str]]:
+            kept = tuple(each for each in manifest.engines if each.name != engine.name)
+            dropped = _files_of(each for each in manifest.engines if each.name == engine.name)
+            return replace(manifest, engines=(*kept, engine)), dropped
+
+        graphs = self.manifest.variants[engine.variant].graphs.values()
+        return self._changed(changed, contents, {graph.file for graph in graphs})
 
     def with_variant(self, name: str, variant: Variant, contents: Mapping[str, bytes]) -> "Bundle":
-        """Add a variant or replace the one of this name, and drop the engines built from that."""
-        kept = tuple(engine for engine in self.manifest.engines if engine.variant != name)
-        dropped = _files_of(engine for engine in self.manifest.engines if engine.variant == name)
-        if name in self.manifest.variants:
-            before = self.manifest.variants[name]
-            dropped |= {graph.file for graph in before.graphs.values()}
-        variants = {**self.manifest.variants, name: variant}
-        return self._changed({"variants": variants, "engines": kept}, contents, dropped)
+        """Add a variant or replace the one of this name, and drop the engines built from that.
+
+        The variant was made from this bundle's weights, which must still be there.
+        """
+
+        def changed(manifest: Manifest) -> tuple[Manifest, set[str]]:
+            if manifest.variants.get(name) != self.manifest.variants.get(name):
+                raise WrongState(
+                    f"{self.path} got another variant {name} meanwhile; this one is not added"
+                )
+            kept = tuple(engine for engine in manifest.engines if engine.variant != name)
+            dropped = _files_of(each for each in manifest.engines if each.variant == name)
+            if name in manifest.variants:
+                before = manifest.variants[name]
+                dropped |= {graph.file for graph in before.graphs.values()}
+            variants = {**manifest.variants, name: variant}
+            return replace(manifest, variants=variants, engines=kept), dropped
+
+        return self._changed(changed, contents, {WEIGHTS})
 
     def _changed(
-        self, fields: Mapping[str, Any], contents: Mapping[str, bytes], dropped: set[str]
+        self,
+        change: Callable[[Manifest], tuple[Manifest, set[str]]],
+        contents: Mapping[str, bytes],
+        sources: set[str],
     ) -> "Bundle":
-        """Files first, then the manifest, then what nothing names any more."""
-        written: list[Path] = []
-        try:
-            for name, content in contents.items():
-                written.append(self._inside(name))
-                write_whole(written[-1], content)
-            files = {
-                name: entry for name, entry in self.manifest.files.items() if name not in dropped
-            }
-            files |= {path.name: _described(path) for path in written}
-            manifest = replace(self.manifest, **fields, files=files)
-            write_whole(self.path / MANIFEST, manifest.to_json().encode())
-        except BaseException:
-            for path in written:
-                if path.name not in self.manifest.files:
-                    path.unlink(missing_ok=True)
-            raise
-        for name in dropped - contents.keys():
-            (self.path / name).unlink(missing_ok=True)
+        """Files first, then the manifest, then what nothing names any more.
+
+        `change` makes the new manifest of the one that is there now, and the names it drops:
+        another process may have added something meanwhile. While the lock is held, none can.
+        """
+        with refusals_told(str(self.path)), locked(self.path):
+            current = Bundle.open(self.path)
+            before, now = self.manifest.files, current.manifest.files
+            if any(now.get(name) != before.get(name) for name in sources):
+                raise WrongState(f"{self.path} was exported anew meanwhile; do this again with it")
+            manifest, dropped = change(current.manifest)
+            dropped -= contents.keys()
+            try:
+                with ExitStack() as parts:  # all are written before any takes its name
+                    for name, content in contents.items():
+                        part = parts.enter_context(replaced(self._inside(name)))
+                        part.write_bytes(content)
+                files = {name: entry for name, entry in now.items() if name not in dropped}
+                files |= {name: _described(self.path / name) for name in contents}
+                manifest = replace(manifest, files=files)
+                write_whole(self.path / MANIFEST, manifest.to_json().encode())
+            except BaseException:
+                for name in contents.keys() - now.keys():
+                    (self.path / name).unlink(missing_ok=True)
+                raise
+            for name in dropped:
+                (self.path / name).unlink(missing_ok=True)
         return Bundle(self.path, manifest)
 
 

@@ -24,7 +24,7 @@ from export.quantization.sensitivity import Ranges, Sensitivity, most_blocks
 from export.quantization.work import Work
 from export.variants import VARIANTS
 from mrcfa.bundle import MANIFEST, WEIGHTS, Bundle, write_bundle
-from mrcfa.errors import AlreadyExists, InvalidValue, WrongState
+from mrcfa.errors import AlreadyExists, InvalidValue
 from mrcfa.files import check_writable, fingerprint
 from mrcfa.manifest import Limits, Manifest, Output, Quantization, Variant
 from mrcfa.model.methods import build_model
@@ -69,10 +69,7 @@ def quantize(
     with Work.on(_identity(bundle, options)) as work:
         quantizer = _Quantizer(bundle, form, options, shown, work, show)
         variant, graphs, found = quantizer.variant()
-        current = Bundle.open(path)
-        if current.manifest.files[WEIGHTS] != bundle.manifest.files[WEIGHTS]:
-            raise WrongState(f"{path} was exported anew meanwhile; quantize it again")
-        return _added(current, form.name, variant, graphs), found
+        return _added(bundle, form.name, variant, graphs), found
 
 
 class _Quantizer:

@@ -21,8 +21,6 @@ from mrcfa.extras import install_command
 from mrcfa.manifest import STATE, Device
 from mrcfa.notices import tell
 
-ort.disable_telemetry_events()
-
 Values = dict[str, Any]
 """ONNX Runtime's own tensors by name."""
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include "notice.hpp"
 #include "sentence.hpp"
@@ -12,6 +13,10 @@ using ort::Api;
 using ort::Owned;
 
 namespace {
+
+/// ONNX Runtime reads it when the first environment is made. Set as the library loads, because
+/// setenv is no function for programs that have threads already.
+[[maybe_unused]] const int kNoTelemetry = setenv("ORT_DISABLE_TELEMETRY", "1", 0);
 
 ONNXTensorElementDataType element_type(const TensorSpec& spec) {
   if (spec.dtype == "uint8") {
@@ -175,7 +180,6 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
   }
   env = api.make<OrtEnv>(
       [&](OrtEnv** out) { return api->CreateEnv(ORT_LOGGING_LEVEL_ERROR, "mrcfa", out); });
-  api.check(api->DisableTelemetryEvents(env.get()));
   host = api.make<OrtMemoryInfo>([&](OrtMemoryInfo** out) {
     return api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, out);
   });
