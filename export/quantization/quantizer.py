@@ -131,7 +131,7 @@ class _Quantizer:
             output=manifest.output,
             streams=manifest.streams,
             opset=OPSET,
-            inline_functions=not onnx.load(old).functions,
+            inline_functions=not onnx.load(old, load_external_data=False).functions,
         )
         return trace_variant(VARIANTS[self._form.name], model, options, lambda text: None)
 

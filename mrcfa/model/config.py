@@ -3,10 +3,11 @@
 import math
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from itertools import chain
 from typing import Any
 
+from mrcfa import bounds
 from mrcfa.data.datasets import dataset_named
-from mrcfa.data.labels import FEWEST, MOST
 from mrcfa.errors import InvalidValue, member, named
 
 FEATURE_CHANNELS = 256
@@ -126,6 +127,7 @@ class Config:
         object.__setattr__(self, "kernels", tuple(map(tuple, self.kernels)))
         if self.method is Method.SEGFORMER:
             object.__setattr__(self, "references", ())
+        self._check_bounds()
         if self.key_stride not in STRIDES[:3]:
             raise InvalidValue(f"key_stride is {self.key_stride}; choose one of 32, 16, 8")
         stages = (self.widths, self.depths)
@@ -143,9 +145,10 @@ class Config:
             raise InvalidValue(
                 f"references {offsets} must be positive offsets, farthest first, such as (9, 6, 3)"
             )
-        if not FEWEST <= self.classes <= MOST:
+        if not bounds.FEWEST_CLASSES <= self.classes <= bounds.MOST_CLASSES:
             raise InvalidValue(
-                f"classes is {self.classes}; a uint8 mask holds {FEWEST} to {MOST} classes"
+                f"classes is {self.classes}; a uint8 mask holds {bounds.FEWEST_CLASSES} to "
+                f"{bounds.MOST_CLASSES} classes"
             )
         refined = self.kernels[: self.scales]
         if len(refined) < self.scales or not all(
@@ -156,6 +159,22 @@ class Config:
                 "such as ((3, 3), (3, 3), (5, 3))"
             )
         check_size(self.size)
+
+    def _check_bounds(self) -> None:
+        for name, values, most in (
+            ("size", self.size, bounds.SIDE),
+            ("references", self.references, bounds.OFFSET),
+            ("widths", self.widths, bounds.CHANNELS),
+            ("depths", self.depths, bounds.BLOCKS),
+            ("kernels", tuple(chain(*self.kernels)), bounds.KERNEL),
+            ("affinity_channels", (self.affinity_channels,), bounds.CHANNELS),
+        ):
+            if len(values) > bounds.NUMBERS:
+                raise InvalidValue(
+                    f"{name} lists {len(values)} numbers; {bounds.NUMBERS} are the most"
+                )
+            if max(values, default=0) > most:
+                raise InvalidValue(f"{name} has {max(values)}; {most} is the most")
 
     @property
     def strides(self) -> tuple[int, ...]:
