@@ -183,4 +183,4 @@ def _scalar(kind: type, value: Any, name: str) -> Any:
     accepted: tuple[type, ...] = (int, float) if kind is float else (kind,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise Damage(f"{name} is no {_WORDS[kind]}")
-    return printable(value) if kind is str else kind(value)
+    return printable(value) if isinstance(value, str) else kind(value)

@@ -46,11 +46,8 @@ def check_graph(content: bytes, path: Path, expected: Graph | None = None) -> No
         reader.check()
         if expected is None:
             return
-        for end, number, specs in (
-            ("input", 11, expected.inputs),
-            ("output", 12, expected.outputs),
-        ):
-            _check_ends(end, reader.ends(number), specs)
+        _check_ends("input", reader.ends(11), expected.inputs)
+        _check_ends("output", reader.ends(12), expected.outputs)
     except Damage as damage:
         raise Damaged(f"{path} cannot be used ({damage}); export the bundle anew") from None
 

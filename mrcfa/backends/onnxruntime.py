@@ -78,13 +78,12 @@ class OnnxRuntimeBackend(TwoGraphs):
 
     def start(self) -> Values:
         try:
-            return {
-                spec.name: self._placed(np.zeros(spec.shape, spec.dtype)) for spec in self._state
-            }
-        except MemoryError:
+            zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self._state}
+        except MemoryError as error:
             raise RuntimeFailed(
-                f"{self.name} finds no memory for the state of {named(spec.shape for spec in self._state)}"
+                f"there is no memory for the state of {self.name}: {error}"
             ) from None
+        return {name: self._placed(array) for name, array in zeros.items()}
 
     def encode(self, image: Image) -> Values:
         return self._encoded(self._placed(self._alike(image)))
@@ -174,7 +173,8 @@ def open_session(
 ) -> Any:
     """A session on the provider asked for, with every node; ONNX Runtime falls back silently.
 
-    `graph` is the content of the file `path`, which is not opened again. Nodes that a GPU's provider leaves to the CPU are told, or with `strict` an error.
+    `graph` is the content of the file `path`, which is not opened again. Nodes that a GPU's
+    provider leaves to the CPU are told, or with `strict` an error.
     """
     if provider == "cpu":
         return _session(graph, path, _options(threads), [(PROVIDERS["cpu"], {})])
