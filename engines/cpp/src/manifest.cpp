@@ -452,8 +452,10 @@ Manifest Manifest::parse(const std::string& text, const fs::path& path) {
   } catch (const Json::out_of_range&) {  // 1e400
     throw Error(damaged(path, kTooLarge));
   } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 1: …"
-    const std::string reason = error.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 1: …; last read: '…'", whose
+    // last part is of the file as it is, with whatever a terminal makes of it.
+    std::string reason = error.what();
+    reason.erase(std::min(reason.find("; last read"), reason.size()));
     throw Error(damaged(path, reason.substr(reason.find("] ") + 2)));
   }
 }
