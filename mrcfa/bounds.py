@@ -38,6 +38,11 @@ KERNEL = 255
 OFFSET = 1000
 """Frames between a reference and its target."""
 
+EXPECTED_BYTES = 1 << 30
+"""Of the reference's masks, unpacked."""
+EXPECTED_FRAMES = 1000
+"""Of the built-in clip, which is made anew to compare them."""
+
 FIELDS = 1 << 22
 """Of an ONNX file as protobuf counts them."""
 NODES = 1 << 20

@@ -13,11 +13,12 @@ from manifest_cases import CASES, applied
 from naming import naming
 
 from mrcfa import Stream
-from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.bundle import EXPECTED, MANIFEST, Bundle
 from mrcfa.data.labels import read_labels
 from mrcfa.errors import Damaged, InvalidValue
 from mrcfa.inspection import summary
 from mrcfa.manifest import Manifest
+from mrcfa.selftest.expected import Expected
 
 ATTACK = Path(__file__).parents[1] / "attack_manifests.py"
 
@@ -163,6 +164,26 @@ def test_a_list_of_layers_that_is_none_is_damage(copy, manifest, layers):
     put(copy, "l.json", layers.encode("latin-1"))
     with pytest.raises(Damaged, match=naming("l.json")):
         summary(Bundle.open(copy))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"masks": np.zeros((1, 96, 160), np.uint8), "frames": np.array([10**12])},
+        {"masks": np.zeros((1, 96, 160), np.uint8), "frames": np.array([-1])},
+        {"masks": np.zeros((1, 96, 160), np.uint8), "frames": np.array([0.5])},
+        {"masks": np.zeros((1, 96, 160), np.uint8), "frames": np.array(3)},
+        {"masks": np.zeros((1, 96, 160), np.uint8), "rest": np.zeros(100_000, np.uint8)},
+        {"frames": np.arange(3)},
+    ],
+    ids=["a clip without end", "before it", "between two", "a scalar", "a bomb", "no masks"],
+)
+def test_expected_masks_that_claim_too_much_are_damage(copy, content, tmp_path, monkeypatch):
+    monkeypatch.setattr("mrcfa.selftest.expected.EXPECTED_BYTES", 50_000)
+    np.savez_compressed(tmp_path / "made.npz", **content)
+    put(copy, EXPECTED, (tmp_path / "made.npz").read_bytes())
+    with pytest.raises(Damaged, match=naming(copy / EXPECTED)):
+        Expected.of(Bundle.open(copy))
 
 
 @pytest.mark.thorough
