@@ -23,8 +23,11 @@ class Damage(ValueError):
     """Why a document cannot be read."""
 
 
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""What moves a terminal's cursor, ends a line or turns the direction of writing."""
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+"""What moves a terminal's cursor, ends a line, turns the direction of writing or is half a
+character, as the name of a file may have it."""
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.bounds import FEWEST_CLASSES, LABELS_BYTES, MOST_CLASSES
+from mrcfa.bounds import FEWEST_CLASSES, LABELS_BYTES, MOST_CLASSES, TEXT
 from mrcfa.decoding import Damage, document, printable, text_of
 from mrcfa.errors import Damaged, InvalidValue, Mismatch, NotFound, named
 
@@ -113,6 +113,8 @@ def _checked(
             f"{MOST_CLASSES}"
         )
     names = [printable(name) for name in names]
+    if max(map(len, names)) > TEXT:
+        raise refuse(f"one of the names has more than {TEXT} characters")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise refuse(f"it names {named(twice)} more than once; every class needs its own name")

@@ -76,8 +76,9 @@ def test_names_in_a_labels_file_cannot_write_to_the_terminal(tmp_path):
         '{"names": ["a", "b"], "values": [1e400, 2]}',
         '{"names": ["a", "b"], "values": [' + "9" * 100_000 + ", 2]}",
         "a\n" * 1_000_000,
+        "road\n" + "\x1b" * 2000,
     ],
-    ids=["two megabytes", "a long colour", "no float", "a long number", "lines"],
+    ids=["two megabytes", "a long colour", "no float", "a long number", "lines", "a long name"],
 )
 def test_a_labels_file_that_claims_too_much_is_refused_in_a_short_sentence(tmp_path, content):
     file = tmp_path / "labels.json"
