@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 
 #include "notice.hpp"
 #include "sentence.hpp"
@@ -192,8 +193,12 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
   };
   encoder = session(variant.encoder);
   decoder = session(variant.decoder);
-  for (const TensorSpec& spec : state_specs) {
-    zeros.resize(std::max(zeros.size(), spec.bytes()));
+  try {
+    for (const TensorSpec& spec : state_specs) {
+      zeros.resize(std::max(zeros.size(), spec.bytes()));
+    }
+  } catch (const std::bad_alloc&) {
+    throw Error("no memory for the state of " + name);
   }
 }
 
