@@ -237,12 +237,13 @@ def test_fields_that_nobody_knows_are_ignored_at_every_level(segment, copy, clip
     assert (after.returncode, after.stdout) == (0, before.stdout), after.stderr
 
 
-def test_classes_of_ones_own_have_their_names(segment, copy):
+def test_classes_of_ones_own_have_their_names_and_cannot_write_to_the_terminal(segment, copy):
     rest = json.loads((copy / MANIFEST).read_text())["classes"][3:]
-    names = ["road", "parked car", "Bäume"]
+    names = ["road", "parked car", "Bäume \x1b[2J\x9b\u202e🚗\r\n"]
     edit(copy, classes=[*names, *rest])
-    assert Stream(copy).classes[:3] == tuple(names)
-    assert ", ".join(names) in segment(copy, "--info").stdout.decode()
+    shown = ("road", "parked car", r"Bäume \x1b[2J\x9b\u202e🚗\x0d\x0a")
+    assert Stream(copy).classes[:3] == shown
+    assert ", ".join(shown) in segment(copy, "--info").stdout.decode()
 
 
 def small_manifest(bundle: Path) -> dict[str, Any]:
