@@ -32,6 +32,7 @@ from mrcfa.flavours import (
     load_plugin,
     logger,
 )
+from mrcfa.graph_file import check_graph
 from mrcfa.layers import Layer, layers, plan_cost
 from mrcfa.manifest import Device, Engine, PlanCost
 from mrcfa.model.config import Config
@@ -84,6 +85,8 @@ def build_engines(
     variant = bundle.manifest.variants[name]
     plugin = _takes_plugin(bundle.config, options.plugin)
     check_writable(bundle.path / MANIFEST)
+    for graph in variant.graphs.values():
+        check_graph(bundle.read(graph.file), bundle.path / graph.file)
     compiler = _Compiler(target, options, bundle.manifest.streams)
     if plugin:
         load_plugin(target.trt, options.plugin_library)

@@ -4,6 +4,7 @@ The manifest is written last and atomically, so a directory either is a whole bu
 reader checks the format's version, the hash of every file it opens, and that none lies elsewhere.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from pathlib import Path
 
 from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState, named
 from mrcfa.files import locked, refusals_told, replaced, sha256, write_whole
-from mrcfa.manifest import Device, Engine, FileEntry, Manifest, Variant
+from mrcfa.graph_file import check_graph
+from mrcfa.manifest import Device, Engine, FileEntry, Graph, Manifest, Variant
 from mrcfa.model.config import Config
 
 MANIFEST = "manifest.json"
@@ -44,11 +46,7 @@ class Bundle:
             raise NotFound(
                 f"{path} is no bundle: it has no {MANIFEST}; make one with: mrcfa export -o {path}"
             )
-        try:
-            text = source.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Damaged(f"{source} cannot be read: {error}") from None
-        bundle = cls(path, Manifest.from_json(text, source))
+        bundle = cls(path, Manifest.read(source))
         for name in bundle.manifest.files:
             bundle._inside(name)
         return bundle
@@ -98,18 +96,42 @@ class Bundle:
 
     def file(self, name: str) -> Path:
         """The path of one of the bundle's files, its size and hash being as the manifest says."""
+        path, expected = self._listed(name)
+        if _described(path, expected.bytes) != expected:
+            raise self._changed_file(path)
+        return path
+
+    def read(self, name: str) -> bytes:
+        """The content of one of the bundle's files, checked as `file` does.
+
+        What was hashed is what is returned, so a file that changes meanwhile cannot slip through.
+        """
+        path, expected = self._listed(name)
+        content = path.read_bytes() if path.stat().st_size == expected.bytes else b""
+        if FileEntry(hashlib.sha256(content).hexdigest(), len(content)) != expected:
+            raise self._changed_file(path)
+        return content
+
+    def read_graph(self, graph: Graph) -> bytes:
+        """An ONNX file that is whole in itself and has the ends that the manifest names."""
+        content = self.read(graph.file)
+        check_graph(content, self.path / graph.file, graph)
+        return content
+
+    def _listed(self, name: str) -> tuple[Path, FileEntry]:
         path = self._inside(name)
         expected = self.manifest.files.get(name)
         if expected is None:
             raise NotFound(f"{self.path} does not list {name} among its files")
         if not path.is_file():
             raise NotFound(f"{path} is missing; export or build the bundle anew")
-        if _described(path, expected.bytes) != expected:
-            raise Damaged(
-                f"{path} is not the file that the manifest describes (its hash differs); "
-                "it was changed or cut short, so export or build the bundle anew"
-            )
-        return path
+        return path, expected
+
+    def _changed_file(self, path: Path) -> Damaged:
+        return Damaged(
+            f"{path} is not the file that the manifest describes (its hash differs); "
+            "it was changed or cut short, so export or build the bundle anew"
+        )
 
     def _inside(self, name: str) -> Path:
         path = self.path / name
