@@ -101,7 +101,7 @@ def _plain(value):
 def test_the_whole_config_is_in_the_manifest(bundle, monkeypatch):
     """A table that changes later must not make an old bundle's reference unloadable."""
     monkeypatch.setattr(Backbone, "kernels", ((9,), (9,), (9,), (9,)))
-    monkeypatch.setattr(Backbone, "widths", (1, 2, 3, 4))
+    monkeypatch.setattr(Backbone, "widths", (8, 16, 40, 64))
     config = Bundle.open(bundle("b0")).config
     assert config.kernels == ((3,), (5,), (5,), (5,))
     assert config.widths == (32, 64, 160, 256)
