@@ -1,6 +1,7 @@
 """The `mrcfa` command: assembles the verbs that each room declares in its `commands.py`."""
 
 import codecs
+import os
 import sys
 from importlib.util import find_spec
 from io import TextIOWrapper
@@ -42,6 +43,7 @@ app.command("eval")(evaluate)
 def main() -> None:
     """Run the command line; whatever is wrong becomes one sentence and exit code 2."""
     _print_anywhere()
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # for processes that libraries start
     try:
         with raised(), extras_named():
             code = app(standalone_mode=False)

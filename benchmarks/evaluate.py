@@ -5,9 +5,9 @@ goes on where an interrupted one stopped.
 """
 
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from mrcfa.data.metrics import (
     mean_consistency,
     pooled_consistency,
 )
-from mrcfa.files import cache_folder, fingerprint, replaced
+from mrcfa.files import fingerprint
+from mrcfa.kept import Kept
 from mrcfa.video.feed import ahead
 from mrcfa.video.rounds import Segmenter
 from mrcfa.video.segment import behind
@@ -67,11 +68,11 @@ class Evaluation:
     metrics: Mapping[str, float]
     iou: Mapping[str, float]
     """By class, for those that occur in the truth or in the prediction."""
-    store: Path = Path()
-    """Where finished videos are kept until `forget`."""
+    kept: Kept | None = field(default=None, compare=False, repr=False)
+    """Finished videos, until `forget`."""
 
     def to_json(self) -> dict[str, Any]:
-        shown = {name: value for name, value in asdict(self).items() if name != "store"}
+        shown = {name: value for name, value in asdict(self).items() if name != "kept"}
         return {**shown, "metrics": _nulls(self.metrics), "iou": _nulls(self.iou)}
 
 
@@ -85,27 +86,29 @@ def evaluate(
         videos = labelled_videos(options.root, options.split, segmenter.config.depth)
         videos.check_classes(candidate.path, segmenter.classes)
         clips = videos.clips[: options.limit]
-        store = _store(candidate, segmenter.backend, options, videos)
+        kept = _kept(candidate, segmenter.backend, options, videos)
         advance(total=sum(len(clip.images) for clip in clips))
         scores = []
         for clip in clips:
-            kept = store / f"{_fingerprint(clip)}.npz"
-            if kept.is_file():
-                scores.append(_load(kept))
+            name = _fingerprint(clip)
+            known = kept.load(name)
+            if known is not None:
+                scores.append(_from_bytes(known))
                 for _ in clip.images:
                     advance()
             else:
                 scores.append(score_video(segmenter, videos, clip, options.as_script, advance))
-                _save(scores[-1], kept)
+                kept.save(name, _to_bytes(scores[-1]))
         made = summary(
             str(candidate.path), segmenter.backend, segmenter.classes, scores, options.as_script
         )
-        return replace(made, store=store)
+        return replace(made, kept=kept)
 
 
 def forget(done: Evaluation) -> None:
     """Drop what was kept for resuming, once the result is out."""
-    shutil.rmtree(done.store, ignore_errors=True)
+    if done.kept is not None:
+        done.kept.forget()
 
 
 def score_video(
@@ -197,10 +200,8 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join([f"{first.videos} videos, {first.frames} annotated frames", *lines])
 
 
-def _store(
-    candidate: Candidate, backend: str, options: EvalOptions, videos: LabelledVideos
-) -> Path:
-    """Where finished videos are kept: a folder for exactly this candidate and these options."""
+def _kept(candidate: Candidate, backend: str, options: EvalOptions, videos: LabelledVideos) -> Kept:
+    """Finished videos of exactly this candidate and these options."""
     made_from = fingerprint(
         mrcfa.__version__,
         candidate.identity,
@@ -212,7 +213,7 @@ def _store(
         videos.labels,
         videos.dense,
     )
-    return cache_folder("eval", made_from)
+    return Kept("eval", made_from)
 
 
 def _fingerprint(clip: Clip) -> str:
@@ -223,15 +224,16 @@ def _fingerprint(clip: Clip) -> str:
     )
 
 
-def _save(scores: VideoScores, path: Path) -> None:
+def _to_bytes(scores: VideoScores) -> bytes:
     arrays: dict[str, Any] = {"frames": scores.frames, "counts": scores.counts}
     arrays |= {str(length): values for length, values in scores.windows.items()}
-    with replaced(path) as part, part.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+    file = BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
 
 
-def _load(path: Path) -> VideoScores:
-    with np.load(path) as kept:
+def _from_bytes(content: bytes) -> VideoScores:
+    with np.load(BytesIO(content)) as kept:
         windows = {length: kept[str(length)] for length in WINDOWS}
         return VideoScores(int(kept["frames"]), kept["counts"], windows)
 

@@ -11,21 +11,19 @@ _BEGAN = perf_counter()
 
 # The clock starts before any other import, so those come late.
 import json  # noqa: E402
-import os  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 from dataclasses import asdict, dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+from mrcfa.children import python_command  # noqa: E402
 from mrcfa.errors import RuntimeFailed  # noqa: E402
 
 FRAMES = 3
 """Enough for buffers to reach their size."""
 MORE_STREAMS = 2
 TIMEOUT_S = 600
-ALONE = {"PYTHONSAFEPATH": "1"}
-"""A folder named benchmarks where the user happens to be must not stand in for this one."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,9 @@ class Footprint:
 
 
 def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
-    command = [sys.executable, "-m", "benchmarks.footprint", str(bundle), contender, str(threads)]
+    command = python_command("-m", "benchmarks.footprint", str(bundle), contender, str(threads))
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, env=os.environ | ALONE
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RuntimeFailed(str(error)) from None
     if done.returncode:

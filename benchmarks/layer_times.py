@@ -34,7 +34,7 @@ def slowest_layers(bundle: Bundle, engine: Engine) -> list[LayerTime]:
     graphs = bundle.manifest.variants[engine.variant].graphs
     found = []
     for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
-        content = bundle.file(name).read_bytes()
+        content = bundle.read(name)
         with heard(trt) as said, cuda.current():
             times = _times(trt, cuda, content, graphs[part], engine.version_compatible)
         if times is None:

@@ -20,7 +20,7 @@ class Peer(Backend):
         path = peer_file(bundle, precision)
         if not path.is_file():
             load("benchmarks.segformer").write_segformer(bundle, precision, path)
-        self._session = open_session(path, provider, threads)
+        self._session = open_session(path.read_bytes(), path, provider, threads)
         self._output = bundle.manifest.output.value
         self.name = f"{peer_name(bundle)} in onnxruntime ({provider.upper()}, {precision})"
 

@@ -7,7 +7,7 @@ that differs is how a target is named, which `Target` and two lines here know.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from engines.choices import PluginUse
 from engines.progress import Progress, interruptible, monitor
 from engines.target import Target
 from mrcfa.bundle import MANIFEST, Bundle
-from mrcfa.errors import InvalidValue, Mismatch, MrcfaError, RuntimeFailed, Unsupported, WrongState
+from mrcfa.errors import InvalidValue, Mismatch, MrcfaError, RuntimeFailed, Unsupported
 from mrcfa.extras import load
 from mrcfa.files import check_writable, write_whole
 from mrcfa.flavours import (
@@ -32,6 +32,7 @@ from mrcfa.flavours import (
     load_plugin,
     logger,
 )
+from mrcfa.graph_file import check_graph
 from mrcfa.layers import Layer, layers, plan_cost
 from mrcfa.manifest import Device, Engine, PlanCost
 from mrcfa.model.config import Config
@@ -84,6 +85,8 @@ def build_engines(
     variant = bundle.manifest.variants[name]
     plugin = _takes_plugin(bundle.config, options.plugin)
     check_writable(bundle.path / MANIFEST)
+    for graph in variant.graphs.values():
+        check_graph(bundle.read(graph.file), bundle.path / graph.file)
     compiler = _Compiler(target, options, bundle.manifest.streams)
     if plugin:
         load_plugin(target.trt, options.plugin_library)
@@ -93,8 +96,7 @@ def build_engines(
         for part, graph in variant.graphs.items()
     }
     engine, contents = _packed(plans, target, options, name)
-    current = _current(bundle, (graph.file for graph in variant.graphs.values()))
-    built = Built(current.with_engine(engine, contents), engine, plans)
+    built = Built(bundle.with_engine(engine, contents), engine, plans)
     compiler.save_timing_cache()
     return built
 
@@ -323,12 +325,3 @@ def _packed(
         costs={part: plan.cost for part, plan in plans.items() if plan.cost is not None},
     )
     return engine, contents
-
-
-def _current(bundle: Bundle, sources: Iterable[str]) -> Bundle:
-    """The bundle as it is now: another build may have added an engine to it meanwhile."""
-    current = Bundle.open(bundle.path)
-    before, now = bundle.manifest.files, current.manifest.files
-    if any(now.get(name) != before[name] for name in sources):
-        raise WrongState(f"{bundle.path} was exported anew meanwhile; build its engines again")
-    return current

@@ -19,10 +19,12 @@ from export.ort_cpu.turns import in_turn
 from export.tensors import decoder_inputs, encoder_outputs, entry_columns, selection
 from export.variants import DEFAULT, VARIANTS, Variant
 from mrcfa import manifest
+from mrcfa.bounds import SIDE, STREAMS
 from mrcfa.bundle import EXPECTED, WEIGHTS, Bundle, write_bundle
 from mrcfa.checks import Check
 from mrcfa.data.datasets import dataset_named
 from mrcfa.data.labels import Labels, numbered
+from mrcfa.decoding import printable
 from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported, named
 from mrcfa.files import sha256
 from mrcfa.flavours import TOPK_LIMIT
@@ -35,7 +37,6 @@ from mrcfa.parity import Parity
 
 LARGEST_TENSOR = 2**31 - 1
 """Elements that TensorRT allows in one tensor."""
-MOST_STREAMS = 32
 """Of a bundle. Proving each stream takes the square of their number."""
 
 Progress = Callable[[str], None]
@@ -231,9 +232,14 @@ def check_options(config: Config, options: ExportOptions) -> None:
             f"{TOPK_LIMIT}: export without --inline-functions and build with the plugin, "
             "or lower --keep or --size"
         )
-    if not 1 <= options.streams <= MOST_STREAMS:
+    if max(options.frame) > SIDE:
         raise InvalidValue(
-            f"{options.streams} streams cannot be exported; use 1 to {MOST_STREAMS}, and more "
+            f"a frame of {options.frame[0]}x{options.frame[1]} is too long; {SIDE} pixels a side "
+            "are the most"
+        )
+    if not 1 <= options.streams <= STREAMS:
+        raise InvalidValue(
+            f"{options.streams} streams cannot be exported; use 1 to {STREAMS}, and more "
             "bundles or streams of one for more cameras"
         )
     if options.activation_memory is not None and config.method is not Method.MRCFA:
@@ -296,7 +302,7 @@ def _wide_nodes(model: onnx.ModelProto) -> tuple[str, ...]:
 def _origin(weights: Path | None, seed: int) -> Weights:
     if weights is None:
         return Weights(f"random, seed {seed}", None, random=True)
-    return Weights(weights.name, sha256(weights), random=False)
+    return Weights(printable(weights.name), sha256(weights), random=False)
 
 
 def _missed(checks: Sequence[Check]) -> list[Check]:

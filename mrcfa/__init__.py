@@ -3,9 +3,11 @@
 Importing this package needs numpy alone; torch and the runtimes load with the name that uses them.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime reads it once, when it loads
 
 _HOME = {
     "Bundle": "mrcfa.bundle",

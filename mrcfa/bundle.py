@@ -4,14 +4,16 @@ The manifest is written last and atomically, so a directory either is a whole bu
 reader checks the format's version, the hash of every file it opens, and that none lies elsewhere.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, named
-from mrcfa.files import replaced, sha256, write_whole
-from mrcfa.manifest import Device, Engine, FileEntry, Manifest, Variant
+from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState, named
+from mrcfa.files import locked, refusals_told, replaced, sha256, write_whole
+from mrcfa.graph_file import check_graph
+from mrcfa.manifest import Device, Engine, FileEntry, Graph, Manifest, Variant
 from mrcfa.model.config import Config
 
 MANIFEST = "manifest.json"
@@ -44,11 +46,7 @@ class Bundle:
             raise NotFound(
                 f"{path} is no bundle: it has no {MANIFEST}; make one with: mrcfa export -o {path}"
             )
-        try:
-            text = source.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Damaged(f"{source} cannot be read: {error}") from None
-        bundle = cls(path, Manifest.from_json(text, source))
+        bundle = cls(path, Manifest.read(source))
         for name in bundle.manifest.files:
             bundle._inside(name)
         return bundle
@@ -98,18 +96,42 @@ class Bundle:
 
     def file(self, name: str) -> Path:
         """The path of one of the bundle's files, its size and hash being as the manifest says."""
+        path, expected = self._listed(name)
+        if _described(path, expected.bytes) != expected:
+            raise self._changed_file(path)
+        return path
+
+    def read(self, name: str) -> bytes:
+        """The content of one of the bundle's files, checked as `file` does.
+
+        What was hashed is what is returned, so a file that changes meanwhile cannot slip through.
+        """
+        path, expected = self._listed(name)
+        content = path.read_bytes() if path.stat().st_size == expected.bytes else b""
+        if FileEntry(hashlib.sha256(content).hexdigest(), len(content)) != expected:
+            raise self._changed_file(path)
+        return content
+
+    def read_graph(self, graph: Graph) -> bytes:
+        """An ONNX file that is whole in itself and has the ends that the manifest names."""
+        content = self.read(graph.file)
+        check_graph(content, self.path / graph.file, graph)
+        return content
+
+    def _listed(self, name: str) -> tuple[Path, FileEntry]:
         path = self._inside(name)
         expected = self.manifest.files.get(name)
         if expected is None:
             raise NotFound(f"{self.path} does not list {name} among its files")
         if not path.is_file():
             raise NotFound(f"{path} is missing; export or build the bundle anew")
-        if _described(path, expected.bytes) != expected:
-            raise Damaged(
-                f"{path} is not the file that the manifest describes (its hash differs); "
-                "it was changed or cut short, so export or build the bundle anew"
-            )
-        return path
+        return path, expected
+
+    def _changed_file(self, path: Path) -> Damaged:
+        return Damaged(
+            f"{path} is not the file that the manifest describes (its hash differs); "
+            "it was changed or cut short, so export or build the bundle anew"
+        )
 
     def _inside(self, name: str) -> Path:
         path = self.path / name
@@ -122,43 +144,73 @@ class Bundle:
         return path
 
     def with_engine(self, engine: Engine, contents: Mapping[str, bytes]) -> "Bundle":
-        """Add an engine or replace one of the same name; whenever this stops, all is whole."""
-        kept = tuple(other for other in self.manifest.engines if other.name != engine.name)
-        dropped = _files_of(other for other in self.manifest.engines if other.name == engine.name)
-        return self._changed({"engines": (*kept, engine)}, contents, dropped)
+        """Add an engine or replace one of the same name; whenever this stops, all is whole.
+
+        The engine was built from this bundle's graphs, which must still be there.
+        """
+
+        def changed(manifest: Manifest) -> tuple[Manifest, set[str]]:
+            kept = tuple(each for each in manifest.engines if each.name != engine.name)
+            dropped = _files_of(each for each in manifest.engines if each.name == engine.name)
+            return replace(manifest, engines=(*kept, engine)), dropped
+
+        graphs = self.manifest.variants[engine.variant].graphs.values()
+        return self._changed(changed, contents, {graph.file for graph in graphs})
 
     def with_variant(self, name: str, variant: Variant, contents: Mapping[str, bytes]) -> "Bundle":
-        """Add a variant or replace the one of this name, and drop the engines built from that."""
-        kept = tuple(engine for engine in self.manifest.engines if engine.variant != name)
-        dropped = _files_of(engine for engine in self.manifest.engines if engine.variant == name)
-        if name in self.manifest.variants:
-            before = self.manifest.variants[name]
-            dropped |= {graph.file for graph in before.graphs.values()}
-        variants = {**self.manifest.variants, name: variant}
-        return self._changed({"variants": variants, "engines": kept}, contents, dropped)
+        """Add a variant or replace the one of this name, and drop the engines built from that.
+
+        The variant was made from this bundle's weights, which must still be there.
+        """
+
+        def changed(manifest: Manifest) -> tuple[Manifest, set[str]]:
+            if manifest.variants.get(name) != self.manifest.variants.get(name):
+                raise WrongState(
+                    f"{self.path} got another variant {name} meanwhile; this one is not added"
+                )
+            kept = tuple(engine for engine in manifest.engines if engine.variant != name)
+            dropped = _files_of(each for each in manifest.engines if each.variant == name)
+            if name in manifest.variants:
+                before = manifest.variants[name]
+                dropped |= {graph.file for graph in before.graphs.values()}
+            variants = {**manifest.variants, name: variant}
+            return replace(manifest, variants=variants, engines=kept), dropped
+
+        return self._changed(changed, contents, {WEIGHTS})
 
     def _changed(
-        self, fields: Mapping[str, Any], contents: Mapping[str, bytes], dropped: set[str]
+        self,
+        change: Callable[[Manifest], tuple[Manifest, set[str]]],
+        contents: Mapping[str, bytes],
+        sources: set[str],
     ) -> "Bundle":
-        """Files first, then the manifest, then what nothing names any more."""
-        written: list[Path] = []
-        try:
-            for name, content in contents.items():
-                written.append(self._inside(name))
-                write_whole(written[-1], content)
-            files = {
-                name: entry for name, entry in self.manifest.files.items() if name not in dropped
-            }
-            files |= {path.name: _described(path) for path in written}
-            manifest = replace(self.manifest, **fields, files=files)
-            write_whole(self.path / MANIFEST, manifest.to_json().encode())
-        except BaseException:
-            for path in written:
-                if path.name not in self.manifest.files:
-                    path.unlink(missing_ok=True)
-            raise
-        for name in dropped - contents.keys():
-            (self.path / name).unlink(missing_ok=True)
+        """Files first, then the manifest, then what nothing names any more.
+
+        `change` makes the new manifest of the one that is there now, and the names it drops:
+        another process may have added something meanwhile. While the lock is held, none can.
+        """
+        with refusals_told(str(self.path)), locked(self.path):
+            current = Bundle.open(self.path)
+            before, now = self.manifest.files, current.manifest.files
+            if any(now.get(name) != before.get(name) for name in sources):
+                raise WrongState(f"{self.path} was exported anew meanwhile; do this again with it")
+            manifest, dropped = change(current.manifest)
+            dropped -= contents.keys()
+            try:
+                with ExitStack() as parts:  # all are written before any takes its name
+                    for name, content in contents.items():
+                        part = parts.enter_context(replaced(self._inside(name)))
+                        part.write_bytes(content)
+                files = {name: entry for name, entry in now.items() if name not in dropped}
+                files |= {name: _described(self.path / name) for name in contents}
+                manifest = replace(manifest, files=files)
+                write_whole(self.path / MANIFEST, manifest.to_json().encode())
+            except BaseException:
+                for name in contents.keys() - now.keys():
+                    (self.path / name).unlink(missing_ok=True)
+                raise
+            for name in dropped:
+                (self.path / name).unlink(missing_ok=True)
         return Bundle(self.path, manifest)
 
 

@@ -1,14 +1,19 @@
-"""Deserialises JSON into frozen dataclasses by their annotations; unknown fields are ignored.
+"""Reads JSON that comes from elsewhere, into frozen dataclasses by their annotations.
 
-What is wrong raises `Damage`, whose text says what and is the same in C++ (engines/cpp).
+Unknown fields are ignored, and texts cannot write to a terminal. What is wrong raises `Damage`,
+whose text says what and is the same in C++ (engines/cpp).
 """
 
+import json
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from mrcfa.bounds import DEPTH, ENTRIES, NUMBER, TEXT
 from mrcfa.errors import MrcfaError
 
 _Record = TypeVar("_Record")
@@ -16,6 +21,94 @@ _Record = TypeVar("_Record")
 
 class Damage(ValueError):
     """Why a document cannot be read."""
+
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+"""What moves a terminal's cursor, ends a line, turns the direction of writing or is half a
+character, as the name of a file may have it."""
+
+
+def printable(text: str) -> str:
+    """The text with such characters as escapes: `\\x1b[31m` for a terminal's red."""
+
+    def escape(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _UNPRINTABLE.sub(escape, text)
+
+
+def text_of(path: Path, most: int) -> str:
+    """The text of a file of at most `most` bytes; nothing more of it is read."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise Damage(f"it has more than {most} bytes")
+    return content.decode("utf-8-sig")
+
+
+def document(text: str) -> Any:
+    """Parse JSON whose numbers, texts, lists and depth stay within `mrcfa.bounds`."""
+    try:
+        content = json.loads(
+            text, parse_int=_integer, parse_float=_number, parse_constant=_constant
+        )
+    except RecursionError:
+        raise Damage(_TOO_DEEP) from None
+    _check_bounds(content, DEPTH)
+    return content
+
+
+_TOO_DEEP = "it is nested too deeply"
+_TOO_LARGE = "it holds a number of 2^63 or more"
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or not abs(int(text)) < NUMBER:
+        raise Damage(_TOO_LARGE)
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not abs(float(text)) < NUMBER:
+        raise Damage(_TOO_LARGE)
+    return float(text)
+
+
+def _constant(text: str) -> float:
+    raise Damage(f"it holds {text}, which is no number")
+
+
+def _check_bounds(content: Any, depth: int) -> None:
+    if isinstance(content, str):
+        _check_text(content)
+    elif isinstance(content, dict | list):
+        if depth == 0:
+            raise Damage(_TOO_DEEP)
+        if len(content) > ENTRIES:
+            raise Damage(f"it has a list of more than {ENTRIES} entries")
+        if isinstance(content, dict):
+            for key in content:
+                _check_text(key)
+            content = list(content.values())
+        for each in content:
+            _check_bounds(each, depth - 1)
+
+
+def _check_text(text: str) -> None:
+    if len(text) > TEXT:
+        raise Damage(f"it holds a text of more than {TEXT} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Damage(f"it holds {text!r}, which is half a character") from None
+
+
+def at_most(name: str, count: int, most: int) -> None:
+    if count > most:
+        raise Damage(f"{name} has {count} entries, and at most {most} are allowed")
 
 
 def in_range(name: str, value: int, low: int, high: int) -> None:
@@ -54,6 +147,9 @@ def _value(kind: Any, value: Any, name: str) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, dict):
             raise Damage(f"{name} is no object")
+        for key in value:
+            if printable(key) != key:
+                raise Damage(f"{name} names '{printable(key)}', which no terminal can show")
         return {key: _value(arguments[1], each, name) for key, each in value.items()}
     if is_dataclass(kind):
         return from_json(kind, value)  # type: ignore[arg-type]  # a class, not an instance
@@ -90,4 +186,4 @@ def _scalar(kind: type, value: Any, name: str) -> Any:
     accepted: tuple[type, ...] = (int, float) if kind is float else (kind,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise Damage(f"{name} is no {_WORDS[kind]}")
-    return kind(value)
+    return printable(value) if isinstance(value, str) else kind(value)

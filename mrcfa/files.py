@@ -1,9 +1,13 @@
-"""Atomic writes (a temporary name, then a rename), the cache folder, SHA-256.
+"""Atomic writes (a temporary name, then a rename), locks, the cache folder, SHA-256.
 
 Everything is written beside its final name and renamed at the end: whoever sees the name sees all
-of it, and work that fails leaves what was there before.
+of it, and work that fails leaves what was there before. A writer locks its temporary file or
+folder, and the lock ends with the process: what nobody holds was left by one that was killed.
 """
 
+import ctypes
+import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -15,7 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from mrcfa.errors import AlreadyExists, InvalidValue, MrcfaError
+from mrcfa.errors import AlreadyExists, InvalidValue, MrcfaError, NotFound
+
+_PARTIAL = ".mrcfa-partial"
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class CannotWrite(MrcfaError):
@@ -38,10 +45,10 @@ def replaced(path: Path, folder: bool = False, over: bool = False) -> Iterator[P
     A file replaces the file of its name. A folder wants its name free, or `over` what is there.
     """
     check_writable(path, folder, over)
-    part = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
     with refusals_told(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.mkdir() if folder else part.touch()
+        _sweep(path.parent)
+        part, held = _new_part(path, folder)
     try:
         with refusals_told(str(path), within=part):
             yield part
@@ -52,10 +59,8 @@ def replaced(path: Path, folder: bool = False, over: bool = False) -> Iterator[P
                 _flush(part)
                 part.replace(path)
     finally:
-        if part.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            part.unlink(missing_ok=True)
+        _remove(part)
+        os.close(held)
 
 
 def check_writable(path: Path, folder: bool = False, over: bool = False) -> None:
@@ -98,9 +103,89 @@ def _inside(name: str, folder: Path) -> bool:
     return Path(name).absolute().is_relative_to(folder.absolute())
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's one lock, after waiting for it; it ends with the process, however that ends.
+
+    Where the file system has no locks, such as some of a network's, nothing is held.
+    """
+    while True:
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            _lock(held)
+            if _is_at(held, folder):  # else another folder took its name meanwhile
+                yield
+                return
+        finally:
+            os.close(held)
+
+
+def _lock(held: int, wait: bool = True) -> bool:
+    """True if this process has the lock; False if another has, or if there are no locks here."""
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def _is_at(held: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(held), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _new_part(path: Path, folder: bool) -> tuple[Path, int]:
+    """A new file or folder beside `path`, and the descriptor that holds its lock."""
+    while True:
+        part = path.parent / f".{path.name}.{secrets.token_hex(4)}{_PARTIAL}"
+        part.mkdir() if folder else part.touch()
+        held = os.open(part, os.O_RDONLY)
+        _lock(held)
+        if _is_at(held, part):  # else it was swept before it was locked
+            return part, held
+        os.close(held)
+
+
+@contextmanager
+def held(part: Path) -> Iterator[None]:
+    """Keep a file that takes the place of a `replaced` one from being swept by other processes."""
+    lock = os.open(part, os.O_RDONLY)
+    try:
+        _lock(lock, wait=False)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left in a folder: no living one has it locked."""
+    for part in folder.glob(f".*{_PARTIAL}"):
+        with suppress(OSError):
+            held = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if _lock(held, wait=False) and _is_at(held, part):
+                    _remove(part)
+            finally:
+                os.close(held)
+
+
+def _remove(part: Path) -> None:
+    if part.is_dir():
+        shutil.rmtree(part, ignore_errors=True)
+    else:
+        part.unlink(missing_ok=True)
+
+
 def cache_folder(*parts: str) -> Path:
     """Where the user's caches lie: what is lost with them can be made again."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:  # a user without a home
+        raise NotFound(
+            f"there is no cache folder ({error}); name one with XDG_CACHE_HOME"
+        ) from None
     return home.joinpath("mrcfa", *parts)
 
 
@@ -118,21 +203,38 @@ def fingerprint(*facts: object) -> str:
 
 
 def _move_folder(part: Path, path: Path, over: bool) -> None:
-    """A full folder cannot be replaced in one step, so an old one steps aside first.
+    """Give a folder its name, or exchange it with the one that has it; nothing is ever missing.
 
     Without `over` nothing is replaced: a rename takes a free name or an empty folder alone.
     """
     if not over or not path.exists():
         part.rename(path)
         return
-    aside = part.with_suffix(".old")
-    path.rename(aside)
-    try:
-        part.rename(path)
-    except OSError:
-        aside.rename(path)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
+    with locked(path):  # whoever adds to the old folder now is done first
+        if _exchange(part, path):
+            return
+        aside = part.with_suffix(".old")  # never swept: it may be all that is left
+        path.rename(aside)
+        try:
+            part.rename(path)
+        except OSError:
+            aside.rename(path)
+            raise
+        _remove(aside)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step; False where the system or the file system cannot."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is None:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    if not function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(other))
 
 
 def natural_order(path: Path) -> list[tuple[int, str]]:

@@ -1,6 +1,5 @@
 """What `mrcfa inspect` prints: a bundle at a glance, without loading its graphs or engines."""
 
-import json
 import math
 from collections import Counter
 
@@ -9,7 +8,7 @@ import numpy as np
 from mrcfa.bundle import Bundle
 from mrcfa.errors import named
 from mrcfa.flavours import Flavour
-from mrcfa.layers import narrow_products
+from mrcfa.layers import narrow_products, read_layers
 from mrcfa.manifest import STATE, Engine, PlanCost, Quantization, TensorSpec, Variant
 from mrcfa.model.config import Config
 
@@ -107,9 +106,11 @@ def _engine_lines(bundle: Bundle, engine: Engine) -> list[str]:
     product = _PRODUCTS.get(engine.flavour, engine.flavour)
     lines = [f"  {engine.name} ({product} {engine.tensorrt}{needs})"]
     if engine.layers:
-        for part, layers in json.loads(bundle.file(engine.layers).read_text()).items():
+        for part, layers in read_layers(
+            bundle.read(engine.layers), bundle.path / engine.layers
+        ).items():
             kinds = Counter(layer["type"] for layer in layers).most_common()
-            listed = ", ".join(f"{count} {kind}" for kind, count in kinds)
+            listed = named((f"{count} {kind}" for kind, count in kinds), most=20)
             narrow = narrow_products(layers)
             counted = f"; {narrow} products in 8 bits" if narrow else ""
             lines.append(f"    {part} {len(layers)} layers: {listed}{counted}")
@@ -152,8 +153,8 @@ def _size(spec: TensorSpec) -> int:
 
 def _kinds(nodes: tuple[str, ...]) -> str:
     """`30 LayerNormalization, 10 InstanceNormalization`: operator types with their number."""
-    kinds = [name.rpartition("/")[2].partition("_")[0] for name in nodes]
-    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    kinds = Counter(name.rpartition("/")[2].partition("_")[0] for name in nodes)
+    return named((f"{count} {kind}" for kind, count in kinds.items()), most=20)
 
 
 def _bytes(count: float) -> str:

@@ -4,11 +4,16 @@ An engine can be asked for them as well, but only where its GPU is. What a layer
 memory, so the sum over all layers is a figure of merit that needs no GPU and has no noise.
 """
 
+import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from mrcfa.decoding import from_json
+from mrcfa.errors import Damaged
 from mrcfa.flavours import Message
 from mrcfa.manifest import PlanCost
 
@@ -69,6 +74,32 @@ def plan_cost(
         activation_bytes=memory.get("Activation"),
         weights_bytes=memory.get("Weights"),
     )
+
+
+def read_layers(content: bytes, path: Path) -> Mapping[str, Sequence[Layer]]:
+    """The part of the layers that `inspect` shows, by graph, from the file that a build wrote."""
+    try:
+        read = from_json(_Listing, {"parts": json.loads(content)})
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path} cannot be read ({error}); build the engine anew") from None
+    return {part: [asdict(layer) for layer in layers] for part, layers in read.parts.items()}
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    dtype: str
+
+
+@dataclass(frozen=True)
+class _Shown:
+    name: str
+    type: str
+    inputs: tuple[_Tensor, ...]
+
+
+@dataclass(frozen=True)
+class _Listing:
+    parts: Mapping[str, tuple[_Shown, ...]]
 
 
 def narrow_products(found: Iterable[Layer]) -> int:

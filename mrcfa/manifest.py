@@ -7,8 +7,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from mrcfa import bounds
 from mrcfa.data.labels import Colour
-from mrcfa.decoding import Damage, from_json, in_range
+from mrcfa.decoding import Damage, at_most, document, from_json, in_range, text_of
 from mrcfa.errors import Damaged, Unsupported
 from mrcfa.model.config import Config
 
@@ -35,8 +36,6 @@ class Output(str, Enum):
 
 DTYPES = ("float32", "float16", "int32", "uint8")
 """Of the tensors at the graphs' ends."""
-MOST_ELEMENTS = 2**31 - 1
-LONGEST_SIDE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ class TensorSpec:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise Damage(f"{self.name} has the unknown type {self.dtype!r}")
-        room = MOST_ELEMENTS
+        at_most("shape", len(self.shape), bounds.AXES)
+        room = bounds.ELEMENTS
         for length in self.shape:
             in_range("shape", length, 1, room)
             room //= length
@@ -65,6 +65,10 @@ class Graph:
     wide: tuple[str, ...] = ()
     activation_bytes: int | None = None
     """What a runtime holds that runs node after node and fuses none; engines have their own."""
+
+    def __post_init__(self) -> None:
+        for end, specs in (("inputs", self.inputs), ("outputs", self.outputs)):
+            at_most(end, len(specs), bounds.TENSORS)
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,11 @@ class Quantization:
     """Loss against the number of blocks in 8 bits, as far as it was measured."""
     shares: Mapping[str, float]
     """Of the multiply-adds of `encoder`, its products with `weights`, and `decoder`."""
+
+    def __post_init__(self) -> None:
+        for part in ("encoder", "weights", "decoder"):
+            if part not in self.shares:
+                raise Damage(f"shares lacks '{part}'")
 
 
 @dataclass(frozen=True)
@@ -185,6 +194,10 @@ class Engine:
     costs: Mapping[str, PlanCost] = field(default_factory=dict)
     """Of `encoder` and `decoder`, where TensorRT lists its layers."""
 
+    def __post_init__(self) -> None:
+        for capability in self.compute_capabilities:
+            in_range("compute_capabilities", capability, 0, 9999)
+
     @property
     def name(self) -> str:
         return f"{self.flavour} {self.precision} " + "+".join(
@@ -230,34 +243,99 @@ class Manifest:
     engines: tuple[Engine, ...]
 
     def __post_init__(self) -> None:
-        in_range("streams", self.streams, 1, MOST_ELEMENTS)
+        in_range("streams", self.streams, 1, bounds.STREAMS)
         for side in self.frame:
-            in_range("frame", side, 1, LONGEST_SIDE)
+            in_range("frame", side, 1, bounds.SIDE)
         for level in (level for colour in self.palette for level in colour):
             in_range("palette", level, 0, 255)
+        at_most("files", len(self.files), bounds.FILES)
+        at_most("engines", len(self.engines), bounds.ENGINES)
+        at_most("variants", len(self.variants), bounds.VARIANTS)
         if not self.variants:
             raise Damage("variants is empty")
-        for spec in (spec for variant in self.variants.values() for spec in variant.tensors):
-            if spec.shape[:1] != (self.streams,):
-                raise Damage(f"the first axis of {spec.name} is not {self.streams}, the streams")
+        for named, count in (("classes", len(self.classes)), ("palette", len(self.palette))):
+            if count != self.config.classes:
+                raise Damage(f"{named} has {count} entries for {self.config.classes} classes")
+        for name, variant in self.variants.items():
+            self._check_tensors(name, variant)
         for engine in self.engines:
             if engine.variant not in self.variants:
                 raise Damage(f"an engine is of the variant {engine.variant!r}, which is not there")
+
+    def _check_tensors(self, name: str, variant: Variant) -> None:
+        """Refuse graphs that do not fit the frame, each other or the state that is fed back."""
+        for spec in variant.tensors:
+            if spec.shape[:1] != (self.streams,):
+                raise Damage(f"the first axis of {spec.name} is not {self.streams}, the streams")
+        encoder, decoder = variant.encoder, variant.decoder
+        state = [_end(spec) for spec in decoder.inputs if spec.name == "memory"]
+        state.append(("frame", "int32", (self.streams,)))
+        fed_back = [(f"{part}_out", dtype, shape) for part, dtype, shape in state]
+        image = ("image", "uint8", (self.streams, *self.frame, 3))
+        features = [_end(spec) for spec in encoder.outputs]
+        _check_ends(f"{name}'s encoder takes", encoder.inputs, [image])
+        _check_ends(f"{name}'s decoder takes", decoder.inputs, [*features, *state])
+        answer = self._answer(decoder.outputs)
+        _check_ends(f"{name}'s decoder gives", decoder.outputs, [answer, *fed_back])
+
+    def _answer(self, outputs: tuple[TensorSpec, ...]) -> "_End":
+        """A mask of the frame's size, or logits of any floating-point type and size."""
+        if self.output is Output.MASK:
+            return "mask", "uint8", (self.streams, *self.frame)
+        for spec in outputs:
+            if spec.name == "logits" and spec.dtype.startswith("float") and len(spec.shape) == 4:
+                return "logits", spec.dtype, (*spec.shape[:1], self.config.classes, *spec.shape[2:])
+        return "logits", "float32", (self.streams, self.config.classes, 1, 1)
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
 
     @classmethod
+    def read(cls, path: Path) -> "Manifest":
+        try:
+            return cls.from_json(text_of(path, bounds.MANIFEST_BYTES), path)
+        except OSError as error:
+            raise Damaged(f"{path} cannot be read: {error}") from None
+        except ValueError as error:
+            raise _damaged(path, error) from None
+
+    @classmethod
     def from_json(cls, text: str, path: Path) -> "Manifest":
         """Every mistake in the text is an error that names the file."""
         try:
-            content = json.loads(text)
+            content = document(text)
             _check_format(content, path)
             return from_json(cls, content)
-        except (ValueError, OverflowError) as error:
-            raise Damaged(f"{path} is damaged ({error}); export the bundle anew") from None
-        except RecursionError:
-            raise Damaged(f"{path} is damaged (nested too deeply); export it anew") from None
+        except ValueError as error:
+            raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: ValueError) -> Damaged:
+    return Damaged(f"{path} is damaged ({error}); export the bundle anew")
+
+
+_End = tuple[str, str, tuple[int, ...]]
+"""Name, type and shape that a tensor has to have."""
+
+
+def _end(spec: TensorSpec) -> _End:
+    return spec.name, spec.dtype, spec.shape
+
+
+def _check_ends(place: str, found: tuple[TensorSpec, ...], wanted: list[_End]) -> None:
+    specs = {spec.name: spec for spec in found}
+    if len(specs) < len(found):
+        raise Damage(f"{place} two tensors of the same name")
+    for name, dtype, shape in wanted:
+        spec = specs.pop(name, None)
+        if spec is None:
+            raise Damage(f"{place} no {name!r}")
+        if (spec.dtype, spec.shape) != (dtype, shape):
+            raise Damage(
+                f"{place} {name!r} as {spec.dtype} {list(spec.shape)}, not {dtype} {list(shape)}"
+            )
+    for name in specs:
+        raise Damage(f"{place} {name!r}, which is not part of the protocol")
 
 
 def _check_format(content: Any, path: Path) -> None:

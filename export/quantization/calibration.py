@@ -8,7 +8,6 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from onnxruntime.quantization.calibrate import HistogramCollector
 from export.quantization.choices import Method
 from export.quantization.graphs import Image, Pair
 from mrcfa.errors import Unsupported
-from mrcfa.files import replaced
 
 BINS = 1024
 LEVELS = 255
@@ -82,7 +80,7 @@ def ranges(histograms: Mapping[str, Histogram], method: Method) -> dict[str, flo
     return {name: float(max(abs(low), abs(high))) for name, (low, high, *_) in found.items()}
 
 
-def save(histograms: Mapping[str, Histogram], streams: int, path: Path) -> None:
+def to_bytes(histograms: Mapping[str, Histogram], streams: int) -> bytes:
     """With how many streams they hold."""
     arrays: dict[str, Any] = {
         "names": np.array(list(histograms)),
@@ -90,12 +88,13 @@ def save(histograms: Mapping[str, Histogram], streams: int, path: Path) -> None:
         "ends": np.array([(each.top, each.largest) for each in histograms.values()]),
         "streams": np.array(streams),
     }
-    with replaced(path) as part, part.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
 
 
-def load(path: Path) -> tuple[dict[str, Histogram], int]:
-    with np.load(path, allow_pickle=False) as kept:
+def from_bytes(content: bytes) -> tuple[dict[str, Histogram], int]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as kept:
         rows = zip(kept["names"], kept["counts"], kept["ends"], strict=True)
         found = {
             str(name): Histogram(counts, float(top), float(largest))

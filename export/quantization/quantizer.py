@@ -24,7 +24,8 @@ from export.quantization.sensitivity import Ranges, Sensitivity, most_blocks
 from export.quantization.work import Work
 from export.variants import VARIANTS
 from mrcfa.bundle import MANIFEST, WEIGHTS, Bundle, write_bundle
-from mrcfa.errors import AlreadyExists, InvalidValue, WrongState
+from mrcfa.decoding import printable
+from mrcfa.errors import AlreadyExists, InvalidValue
 from mrcfa.files import check_writable, fingerprint
 from mrcfa.manifest import Limits, Manifest, Output, Quantization, Variant
 from mrcfa.model.methods import build_model
@@ -69,10 +70,7 @@ def quantize(
     with Work.on(_identity(bundle, options)) as work:
         quantizer = _Quantizer(bundle, form, options, shown, work, show)
         variant, graphs, found = quantizer.variant()
-        current = Bundle.open(path)
-        if current.manifest.files[WEIGHTS] != bundle.manifest.files[WEIGHTS]:
-            raise WrongState(f"{path} was exported anew meanwhile; quantize it again")
-        return _added(current, form.name, variant, graphs), found
+        return _added(bundle, form.name, variant, graphs), found
 
 
 class _Quantizer:
@@ -110,7 +108,7 @@ class _Quantizer:
         graphs = self._graphs(order[:count], limits)
         found = Quantization(
             method=self._method.value,
-            data=self._footage.name,
+            data=printable(self._footage.name),
             frames=self._footage.frames,
             measure="mIoU" if self._footage.labelled else "agreement",
             loss=scores(count).loss,
@@ -131,7 +129,7 @@ class _Quantizer:
             output=manifest.output,
             streams=manifest.streams,
             opset=OPSET,
-            inline_functions=not onnx.load(old).functions,
+            inline_functions=not onnx.load(old, load_external_data=False).functions,
         )
         return trace_variant(VARIANTS[self._form.name], model, options, lambda text: None)
 

@@ -21,8 +21,6 @@ from mrcfa.extras import install_command
 from mrcfa.manifest import STATE, Device
 from mrcfa.notices import tell
 
-ort.disable_telemetry_events()
-
 Values = dict[str, Any]
 """ONNX Runtime's own tensors by name."""
 
@@ -60,7 +58,14 @@ class OnnxRuntimeBackend(TwoGraphs):
         device = options.device or 0
         self._place = ("cuda", device) if self.on_gpu else ("cpu", 0)
         self._encoder, self._decoder = (
-            open_session(bundle.file(graph.file), provider, options.threads, device, options.strict)
+            open_session(
+                bundle.read_graph(graph),
+                bundle.path / graph.file,
+                provider,
+                options.threads,
+                device,
+                options.strict,
+            )
             for graph in variant.graphs.values()
         )
         self.streams = bundle.manifest.streams
@@ -70,7 +75,13 @@ class OnnxRuntimeBackend(TwoGraphs):
         self.name = f"onnxruntime ({provider.upper()}, {variant.precision})"
 
     def start(self) -> Values:
-        return {spec.name: self._placed(np.zeros(spec.shape, spec.dtype)) for spec in self._state}
+        try:
+            zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self._state}
+        except MemoryError as error:
+            raise RuntimeFailed(
+                f"there is no memory for the state of {self.name}: {error}"
+            ) from None
+        return {name: self._placed(array) for name, array in zeros.items()}
 
     def encode(self, image: Image) -> Values:
         return self._encoded(self._placed(self._alike(image)))
@@ -156,14 +167,15 @@ def _preferred(bundle: Bundle, precision: str | None) -> str:
 
 
 def open_session(
-    path: Path, provider: str, threads: int, device: int = 0, strict: bool = False
+    graph: bytes, path: Path, provider: str, threads: int, device: int = 0, strict: bool = False
 ) -> Any:
     """A session on the provider asked for, with every node; ONNX Runtime falls back silently.
 
-    Nodes that a GPU's provider leaves to the CPU are told, or with `strict` an error.
+    `graph` is the content of the file `path`, which is not opened again. Nodes that a GPU's
+    provider leaves to the CPU are told, or with `strict` an error.
     """
     if provider == "cpu":
-        return _session(path, _options(threads), [(PROVIDERS["cpu"], {})])
+        return _session(graph, path, _options(threads), [(PROVIDERS["cpu"], {})])
     complaints = _find_cuda(provider, device)
     # TF32 would round the products of FP32 graphs to ten bits.
     providers = [(PROVIDERS["cuda"], {"device_id": str(device), "use_tf32": "0"})]
@@ -174,13 +186,13 @@ def open_session(
     options.log_severity_level = 4  # that it refuses is no error yet
     session = None
     with suppress(MrcfaError):
-        session = _session(path, options, providers)
+        session = _session(graph, path, options, providers)
     if session is not None:
         return _checked(session, provider, complaints)
     options = _options(threads)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     try:
-        session = _session(path, options, providers)
+        session = _session(graph, path, options, providers)
     except MrcfaError as error:
         raise _useless(provider, str(error)) from None
     _checked(session, provider, complaints)
@@ -200,15 +212,21 @@ def _options(threads: int) -> Any:
     options.add_session_config_entry("session.dynamic_block_base", "4")
     # Threads that wait for more work after a run would take the cores from the next session's.
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Bytes that look like ONNX Runtime's own format, too, are read as what was checked.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     # Q/DQ nodes stay where they are: moved past a transpose, FP8 makes a graph that does not load.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
 
 
-def _session(path: Path, options: Any, providers: list[tuple[str, dict[str, str]]]) -> Any:
+def _session(
+    graph: bytes, path: Path, options: Any, providers: list[tuple[str, dict[str, str]]]
+) -> Any:
     """Without ONNX Runtime's own second attempt on the CPU, at the start or in mid-stream."""
     try:
-        return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+        session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
+        session._model_bytes = b""  # kept for that second attempt alone
+        return session
     except Exception as error:  # ONNX Runtime raises a family of unrelated types
         raise RuntimeFailed(f"ONNX Runtime cannot load {path}: {error}") from None
 

@@ -34,15 +34,13 @@ class Plans:
                 raise Unfit(f"the engine {engine.name} needs a plugin: {error}") from None
         self._engines: dict[str, Held[Any]] = {}
         for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
-            path = bundle.file(name)
+            plan = bundle.read(name)
             with heard(self._trt) as said:
-                loaded = Held(
-                    cuda, runtime.thing.deserialize_cuda_engine(path.read_bytes()), runtime
-                )
+                loaded = Held(cuda, runtime.thing.deserialize_cuda_engine(plan), runtime)
             if loaded.thing is None:
                 raise Unfit(
                     f"{self._trt.__name__} {self._trt.__version__} on {gpu.name} cannot load "
-                    f"{path}, built with {engine.tensorrt}: {complaint(said)}"
+                    f"{bundle.path / name}, built with {engine.tensorrt}: {complaint(said)}"
                 )
             self._engines[part] = loaded
         self._cache: RuntimeCache | None = None

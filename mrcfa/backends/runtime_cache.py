@@ -88,6 +88,6 @@ def _place(trt: ModuleType, gpu: Gpu, plans: list[str]) -> Path | None:
     name = f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}.cache"
     try:
         return cache_folder("tensorrt-rtx", name)
-    except RuntimeError as error:  # a user without a home
-        tell(f"there is no cache folder ({error}); name one with XDG_CACHE_HOME")
+    except MrcfaError as error:
+        tell(error)
         return None

@@ -4,11 +4,13 @@ A region belongs to whoever is asking right now, so there are as many as streams
 however many sequences come and go.
 """
 
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.shared_memory import SharedMemory
+from mmap import mmap
+from pathlib import Path
 from threading import Lock
 from typing import Any
 from weakref import finalize
@@ -18,6 +20,8 @@ from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
 from mrcfa.serving.address import Address
+
+REGISTER_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,18 @@ class Region:
         self._ends, self._name = ends, f"mrcfa-{secrets.token_hex(8)}"
         self._answer_bytes = int(np.prod(ends.answer_shape)) * ends.answer.itemsize
         size = ends.frame_bytes + self._answer_bytes
-        memory = SharedMemory(self._name, create=True, size=size)
-        try:
-            client.register_system_shared_memory(self._name, f"/{self._name}", size)
-        finally:
-            # Both sides have it mapped now; without a name nothing of it outlives its users.
-            memory.unlink()
-        self._bytes: NDArray[np.uint8] = np.ndarray(size, np.uint8, memory.buf)
-        self._memory = memory
+        place = Path("/dev/shm", self._name)
+        with os.fdopen(os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "rb+") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+                memory = mmap(file.fileno(), size)
+                client.register_system_shared_memory(
+                    self._name, f"/{self._name}", size, client_timeout=REGISTER_S
+                )
+            finally:
+                # Both sides have it mapped now; without a name nothing of it outlives its users.
+                place.unlink()
+        self._bytes: NDArray[np.uint8] = np.ndarray(size, np.uint8, memory)
         finalize(self, _let_go, client, self._name)
 
     def put(self, frames: NDArray[np.uint8], given: Any, wanted: Any) -> None:

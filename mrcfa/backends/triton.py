@@ -9,18 +9,19 @@ import secrets
 import time
 from collections import abc
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 import tritonclient.grpc as triton
-from tritonclient.utils import InferenceServerException, triton_to_np_dtype
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype, triton_to_np_dtype
 
 from mrcfa.backends import Arrays, Backend, Image, Options
 from mrcfa.backends.shared_frames import Ends, SharedFrames
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.errors import (
+    Damaged,
     InvalidValue,
     Mismatch,
     MrcfaError,
@@ -36,6 +37,8 @@ from mrcfa.serving.facts import Served
 
 CALL_S = 5.0
 """A call without a frame is answered at once or not at all."""
+END_S = 2.0
+"""A server that does not take the end of a sequence by then forgets it by itself, once idle."""
 PAUSE_S = 0.2
 """Between attempts to reach a server that is away."""
 STATISTICS_S = 2.0
@@ -137,8 +140,8 @@ class TritonBackend(Backend):
         """END needs a frame, so a black one goes along; a server that is away has forgotten all."""
         if state.frames and self.served.sequences:
             black = np.zeros((*self.served.frame, 3), np.uint8)
-            with suppress(InferenceServerException):
-                self._infer(black, state, CALL_S, end=True)
+            with suppress(InferenceServerException, MrcfaError):
+                self._infer(black, state, END_S, end=True)
             state.begin_anew()
 
     def _connect(self, secret: Credentials) -> None:
@@ -164,7 +167,7 @@ class TritonBackend(Backend):
         )
         parameters = {key: each.string_value for key, each in reply.config.parameters.items()}
         served = Served.from_parameters(parameters, str(self._address))
-        self._ends = _ends(reply.config, served.output)
+        self._ends = _ends(reply.config, served, str(self._address))
         return served
 
     def _reached(self, ask: Callable[[], _Answer]) -> _Answer:
@@ -215,7 +218,7 @@ class TritonBackend(Backend):
         frames = image[None]
         given = triton.InferInput("image", list(frames.shape), "UINT8")
         wanted = triton.InferRequestedOutput(self.served.output.value)
-        with self._shared.lent() as region:
+        with nullcontext() if end else self._shared.lent() as region:
             if region is None:
                 given.set_data_from_numpy(frames)
             else:
@@ -227,9 +230,26 @@ class TritonBackend(Backend):
                 client_timeout=max(timeout_s, 0.001),
                 **sequence,
             )
-            if region is not None:
-                return region.answer()
-            return answer.as_numpy(self.served.output.value)
+            found = self._checked(answer) if region is None else region.answer()
+        if found.dtype == np.uint8 and not end and found.max() >= len(self.served.classes):
+            raise RuntimeFailed(
+                f"{self._address} answered with class {found.max()}, and its model has "
+                f"{len(self.served.classes)}"
+            )
+        return found
+
+    def _checked(self, answer: Any) -> Any:
+        """The tensor that the model's configuration promises, or an error."""
+        name, ends = self.served.output.value, self._ends
+        output = answer.get_output(name)
+        told = (output.datatype, *output.shape) if output else ()
+        if told == (np_to_triton_dtype(ends.answer), *ends.answer_shape):
+            with suppress(ValueError):  # fewer bytes than the shape takes
+                return answer.as_numpy(name)
+        raise RuntimeFailed(
+            f"{self._address} answered with {told or 'nothing'}, and its configuration promises "
+            f"{name} as {ends.answer} {ends.answer_shape}"
+        )
 
     def _failure(self, error: InferenceServerException, state: Sequence) -> RuntimeFailed:
         if "DEADLINE_EXCEEDED" in str(error.status()):
@@ -274,17 +294,29 @@ class _Counted:
     seconds: float
 
 
-def _ends(config: Any, output: Output) -> Ends:
-    """Where Triton batches, its shapes lack the first axis."""
+def _ends(config: Any, served: Served, place: str) -> Ends:
+    """Both ends as configured, which must be those of the bundle that the server says it serves."""
+    kinds = triton.model_config_pb2.DataType
+    # Where Triton batches, its shapes lack the first axis.
     first = (1,) if config.max_batch_size else ()
-    image = next(each for each in config.input if each.name == "image")
-    answer = next(each for each in config.output if each.name == output.value)
-    kind = triton.model_config_pb2.DataType.Name(answer.data_type).removeprefix("TYPE_")
-    return Ends(
-        int(np.prod([*first, *image.dims])),
-        np.dtype(triton_to_np_dtype(kind)),
-        (*first, *answer.dims),
-    )
+    told = {
+        each.name: (kinds.Name(each.data_type).removeprefix("TYPE_"), *first, *each.dims)
+        for each in (*config.input, *config.output)
+    }
+    kind, *shape = told.get(served.output.value, ("nothing",))
+    if served.output is Output.MASK:
+        fits = (kind, *shape) == ("UINT8", 1, *served.frame)
+    else:
+        area = shape[:2] == [1, len(served.classes)] and len(shape) == 4 and min(shape) > 0
+        fits = kind in ("FP32", "FP16") and area
+    if not fits or told.get("image") != ("UINT8", 1, *served.frame, 3):
+        raise Damaged(
+            f"{place} is configured with {told}, which is not what its bundle's frames of "
+            f"{served.frame} and {len(served.classes)} classes take and give; make its repository "
+            "anew with: mrcfa triton BUNDLE -o REPOSITORY --force"
+        )
+    answer = np.dtype(triton_to_np_dtype(kind))
+    return Ends(3 * served.frame[0] * served.frame[1], answer, tuple(shape))
 
 
 def _passes(error: InferenceServerException) -> bool:

@@ -1,6 +1,6 @@
 """`Labels`: class names, colours, and the pixel value of each class in mask files."""
 
-import json
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mrcfa.bounds import FEWEST_CLASSES, LABELS_BYTES, MOST_CLASSES, TEXT
+from mrcfa.decoding import Damage, document, printable, text_of
 from mrcfa.errors import Damaged, InvalidValue, Mismatch, NotFound, named
 
 Colour = tuple[int, int, int]
 
 IGNORED = 255
 """The class of pixels that have no ground truth."""
-FEWEST, MOST = 2, 255
-"""A uint8 mask holds that many classes and `IGNORED`."""
 _FIELDS = {"names", "colours", "values", "ignore"}
 
 
@@ -70,10 +70,10 @@ def read_labels(path: Path) -> Labels:
     Every mistake is one sentence that names the file.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = text_of(path, LABELS_BYTES)
     except FileNotFoundError:
         raise NotFound(f"there is no labels file {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, Damage) as error:
         raise Damaged(f"{path} is no text file of labels: {error}") from None
     if "\0" in text:
         raise Damaged(f"{path} is no text file of labels: it holds binary data")
@@ -84,8 +84,8 @@ def read_labels(path: Path) -> Labels:
 
 def _from_json(text: str, path: Path) -> Labels:
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = document(text)
+    except ValueError as error:
         raise Damaged(f"{path} is no valid JSON: {error}") from None
     if not isinstance(content, dict) or "names" not in content:
         raise InvalidValue(f'{path} names no classes; write {{"names": ["road", "car"]}}')
@@ -107,8 +107,14 @@ def _checked(
         isinstance(name, str) and name.strip() for name in names
     ):
         raise refuse("names is no list of texts")
-    if not FEWEST <= len(names) <= MOST:
-        raise refuse(f"it names {len(names)} classes, and a uint8 mask holds {FEWEST} to {MOST}")
+    if not FEWEST_CLASSES <= len(names) <= MOST_CLASSES:
+        raise refuse(
+            f"it names {len(names)} classes, and a uint8 mask holds {FEWEST_CLASSES} to "
+            f"{MOST_CLASSES}"
+        )
+    names = [printable(name) for name in names]
+    if max(map(len, names)) > TEXT:
+        raise refuse(f"one of the names has more than {TEXT} characters")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise refuse(f"it names {named(twice)} more than once; every class needs its own name")
@@ -116,7 +122,9 @@ def _checked(
         _expect_one_each("colours", colours, len(names), refuse)
         for colour in colours:
             if not isinstance(colour, list) or len(colour) != 3 or not all(map(_is_byte, colour)):
-                raise refuse(f"the colour {colour} is no [red, green, blue] from 0 to 255")
+                raise refuse(
+                    f"the colour {reprlib.repr(colour)} is no [red, green, blue] from 0 to 255"
+                )
         colours = [tuple(colour) for colour in colours]
     if values is not None:
         _expect_one_each("values", values, len(names), refuse)

@@ -15,9 +15,11 @@ from fractions import Fraction
 from multiprocessing import get_context, parent_process
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from mrcfa.children import away_from_here
 from mrcfa.data.own import LABELS
 from mrcfa.data.world.labels import WORLD
 from mrcfa.data.world.scene import scene
@@ -45,14 +47,12 @@ def write_sample(
     """`data/<video>/origin` and `mask`, `<split>.txt`, `labels.json`, and a test video's MP4."""
     load("PIL.Image")
     with replaced(folder, folder=True) as part:
-        jobs = []
+        jobs, data = [], part.absolute() / "data"
         for split, count in videos.items():
             names = [f"{split}_{number}" for number in range(count)]
             (part / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
             first = FIRST_SEED[split] + seed
-            jobs += [
-                (part / "data" / name, frames, size, first + n) for n, name in enumerate(names)
-            ]
+            jobs += [(data / name, frames, size, first + n) for n, name in enumerate(names)]
         with _workers(len(jobs)) as run:
             list(run(_write_video, jobs))
         content = {"names": WORLD.names, "colours": WORLD.colours}
@@ -83,9 +83,16 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterable[None]]]:
         return
     context = get_context("spawn")
     stopped = context.Event()
-    with ProcessPoolExecutor(usable_cores(), context, _begin_worker, (stopped,)) as pool:
+    with away_from_here():
+        pool = ProcessPoolExecutor(usable_cores(), context, _begin_worker, (stopped,))
+
+    def run(write: Callable[[Any], None], jobs: Iterable[Any]) -> Iterable[None]:
+        with away_from_here():
+            return pool.map(write, jobs)
+
+    with pool:
         try:
-            yield pool.map
+            yield run
         except BrokenProcessPool:
             raise RuntimeFailed(
                 "a process that drew the sample was killed, perhaps for want of memory; "

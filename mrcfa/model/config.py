@@ -3,10 +3,11 @@
 import math
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from itertools import chain
 from typing import Any
 
+from mrcfa import bounds
 from mrcfa.data.datasets import dataset_named
-from mrcfa.data.labels import FEWEST, MOST
 from mrcfa.errors import InvalidValue, member, named
 
 HEADS = (1, 2, 5, 8)
@@ -25,15 +26,6 @@ STD = (58.395, 57.12, 57.375)
 
 STRIDES = (32, 16, 8, 4)
 """Of the encoder's stages, in input pixels, coarsest first."""
-
-
-MOST_BLOCKS, MOST_PARAMETERS = 64, 250_000_000
-"""Of a stage, and of all blocks: three times those of the largest backbone."""
-MOST_CONVS, LARGEST_KERNEL, MOST_AFFINITY_CHANNELS = 8, 31, 16
-MOST_REFERENCES, FARTHEST_REFERENCE = 16, 1000
-LONGEST_SIDE = 16_384
-"""A config may come from a file of a stranger, so what it asks for is bounded before any model is
-built from it."""
 
 
 class Backbone(str, Enum):
@@ -140,22 +132,21 @@ class Config:
         object.__setattr__(self, "kernels", tuple(map(tuple, self.kernels)))
         if self.method is Method.SEGFORMER:
             object.__setattr__(self, "references", ())
+        self._check_bounds()
         if self.key_stride not in STRIDES[:3]:
             raise InvalidValue(f"key_stride is {self.key_stride}; choose one of 32, 16, 8")
         stages = (self.widths, self.depths)
         if any(len(each) != len(STRIDES) or min(each) < 1 for each in stages):
             raise InvalidValue(f"widths {self.widths} and depths {self.depths} are not four each")
-        if max(self.depths) > MOST_BLOCKS or self.block_parameters > MOST_PARAMETERS:
+        if self.block_parameters > bounds.PARAMETERS:
             raise InvalidValue(
-                f"widths {self.widths} and depths {self.depths} are a larger model than can be "
-                f"built; {MOST_BLOCKS} blocks a stage and {MOST_PARAMETERS:,} parameters are"
+                f"widths {self.widths} and depths {self.depths} make a model of more than "
+                f"{bounds.PARAMETERS:,} parameters; choose smaller ones"
             )
         if any(width % heads for width, heads in zip(self.widths, HEADS, strict=True)):
             raise InvalidValue(f"widths {self.widths} are no multiples of the heads {HEADS}")
-        if not 1 <= self.affinity_channels <= MOST_AFFINITY_CHANNELS:
-            raise InvalidValue(
-                f"affinity_channels is {self.affinity_channels}; use 1 to {MOST_AFFINITY_CHANNELS}"
-            )
+        if self.affinity_channels < 1:
+            raise InvalidValue(f"affinity_channels is {self.affinity_channels}; use at least 1")
         if not 0 < self.keep <= 1:
             raise InvalidValue(f"keep is {self.keep:g}; it must lie in (0, 1], as 0.5 does")
         if self.scales not in (1, 2, 3, 4):
@@ -166,14 +157,10 @@ class Config:
             raise InvalidValue(
                 f"references {offsets} must be positive offsets, farthest first, such as (9, 6, 3)"
             )
-        if len(offsets) > MOST_REFERENCES or self.depth > FARTHEST_REFERENCE:
+        if not bounds.FEWEST_CLASSES <= self.classes <= bounds.MOST_CLASSES:
             raise InvalidValue(
-                f"references {named(offsets)} are too many or too far back; {MOST_REFERENCES}, up "
-                f"to {FARTHEST_REFERENCE} frames back, can be used"
-            )
-        if not FEWEST <= self.classes <= MOST:
-            raise InvalidValue(
-                f"classes is {self.classes}; a uint8 mask holds {FEWEST} to {MOST} classes"
+                f"classes is {self.classes}; a uint8 mask holds {bounds.FEWEST_CLASSES} to "
+                f"{bounds.MOST_CLASSES} classes"
             )
         refined = self.kernels[: self.scales]
         if len(refined) < self.scales or not all(
@@ -183,19 +170,7 @@ class Config:
                 f"kernels {self.kernels} must list odd sizes for each of {self.scales} scales, "
                 "such as ((3, 3), (3, 3), (5, 3))"
             )
-        if any(
-            len(each) > MOST_CONVS or max(each) > LARGEST_KERNEL for each in self.kernels if each
-        ):
-            raise InvalidValue(
-                f"kernels are too many or too large; a scale can have {MOST_CONVS}, of sizes up to "
-                f"{LARGEST_KERNEL}"
-            )
         check_size(self.size)
-        if max(self.size) > LONGEST_SIDE:
-            height, width = self.size
-            raise InvalidValue(
-                f"size {height}x{width} is too large; a side can have {LONGEST_SIDE} pixels"
-            )
 
     @property
     def block_parameters(self) -> int:
@@ -204,6 +179,23 @@ class Config:
             depth * width**2 * (4 + 2 * MLP_RATIO + (reduction**2 if reduction > 1 else 0))
             for depth, width, reduction in zip(self.depths, self.widths, REDUCTIONS, strict=True)
         )
+
+    def _check_bounds(self) -> None:
+        """Refuse what a file from elsewhere may ask for before any model is built from it."""
+        for name, values, most in (
+            ("size", self.size, bounds.SIDE),
+            ("references", self.references, bounds.OFFSET),
+            ("widths", self.widths, bounds.CHANNELS),
+            ("depths", self.depths, bounds.BLOCKS),
+            ("kernels", tuple(chain(*self.kernels)), bounds.KERNEL),
+            ("affinity_channels", (self.affinity_channels,), bounds.AFFINITY_CHANNELS),
+        ):
+            if len(values) > bounds.NUMBERS:
+                raise InvalidValue(
+                    f"{name} lists {len(values)} numbers; {bounds.NUMBERS} are the most"
+                )
+            if max(values, default=0) > most:
+                raise InvalidValue(f"{name} has {max(values)}; {most} is the most")
 
     @property
     def strides(self) -> tuple[int, ...]:

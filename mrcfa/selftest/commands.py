@@ -13,7 +13,7 @@ def selftest(
     ] = None,
     cpp_tool: Annotated[
         Path | None,
-        typer.Option(help="mrcfa-segment. Default: on the path, or build/cpp/mrcfa-segment."),
+        typer.Option(help="mrcfa-segment. Default: on the path, or in this clone."),
     ] = None,
 ) -> None:
     """Check every way to run a bundle on this machine; exit code 1 if one does not work."""

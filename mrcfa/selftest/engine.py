@@ -31,7 +31,7 @@ def examined(bundle: Bundle, engine: Engine) -> Found:
     variant = bundle.manifest.variants[engine.variant]
     seconds = {}
     for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
-        content = bundle.file(name).read_bytes()
+        content = bundle.read(name)
         began = perf_counter()
         with heard(trt) as said, cuda.current():
             tensors = _tensors(trt, content, engine.version_compatible)

@@ -1,10 +1,12 @@
 """The built-in clip and the masks that the reference model gave for it (`expected.npz`)."""
 
 from dataclasses import dataclass
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mrcfa.bounds import EXPECTED_BYTES, EXPECTED_FRAMES
 from mrcfa.bundle import EXPECTED, Bundle
 from mrcfa.data.synthetic import drifting_clip
 from mrcfa.errors import Damaged
@@ -31,18 +33,25 @@ class Expected:
         path = bundle.file(EXPECTED)
         try:
             with np.load(path, allow_pickle=False) as content:
+                if sum(part.file_size for part in content.zip.infolist()) > EXPECTED_BYTES:
+                    raise ValueError(f"it unpacks to more than {EXPECTED_BYTES} bytes")
                 masks = content["masks"]
                 numbers = content["frames"] if "frames" in content else np.arange(len(masks))
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, AttributeError, BadZipFile) as error:
             raise Damaged(f"{path} cannot be read ({error}); export the bundle anew") from None
         if masks.dtype != np.uint8 or masks.shape[1:] != (height, width) or not len(masks):
             raise Damaged(
                 f"{path} holds {masks.dtype} {masks.shape} instead of masks of "
                 f"{height}x{width}; export the bundle anew"
             )
-        if len(numbers) != len(masks):
+        if numbers.shape != masks.shape[:1]:
             raise Damaged(
-                f"{path} has {len(masks)} masks of {len(numbers)} frames; export the bundle anew"
+                f"{path} has {len(masks)} masks of {numbers.size} frames; export the bundle anew"
+            )
+        if numbers.dtype.kind != "i" or not 0 <= numbers.min() <= numbers.max() < EXPECTED_FRAMES:
+            raise Damaged(
+                f"{path} has masks of frames that are not numbered below {EXPECTED_FRAMES}; "
+                "export the bundle anew"
             )
         return cls(drifting_clip(int(numbers[-1]) + 1, (height, width)), numbers, masks)
 

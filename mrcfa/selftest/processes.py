@@ -4,21 +4,21 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import mrcfa
 from mrcfa.bundle import Bundle
+from mrcfa.children import python_command
 from mrcfa.extras import install_command
 from mrcfa.flavours import Flavour
 from mrcfa.machine import package_version
 from mrcfa.selftest.line import REPORT, Fault, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.ways import SelftestWay
 
+CLONE = Path(mrcfa.__file__).parents[1]
 LIMIT_S = 600
-ALONE = {"PYTHONSAFEPATH": "1"}
-"""Folders where the user happens to be must not stand in for packages."""
 POLITE = {"OMP_WAIT_POLICY": "passive"}
 """PyTorch's threads wait for each other asleep. Where other programs want the cores, threads that
 spin wait for one that is not running: a conv took five times as long on such a machine."""
@@ -28,7 +28,12 @@ def lines_of(bundle: Bundle, way: SelftestWay, gpus: int) -> Iterator[Line]:
     """What `stream_checks` answers in its own process, and how that process ended."""
     with TemporaryDirectory(prefix="mrcfa-selftest-") as folder:
         answers = Path(folder) / "answers.jsonl"
-        words = ["mrcfa.selftest.stream_checks", str(bundle.path), way.name, str(answers)]
+        words = [
+            "mrcfa.selftest.stream_checks",
+            str(bundle.path),
+            way.name,
+            str(answers),
+        ]
 
         def ended() -> Found:
             python("-m", *words, str(gpus))
@@ -93,11 +98,13 @@ def _start_s(
 
 def python(*words: str, environment: Mapping[str, str] | None = None) -> str:
     """What a fresh interpreter prints; anything but a good end is a `Fault`."""
-    return output_of([sys.executable, *words], environment=environment).decode()
+    return output_of(python_command(*words), environment=environment).decode()
 
 
 def output_of(
-    command: Sequence[str], given: bytes = b"", environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    given: bytes = b"",
+    environment: Mapping[str, str] | None = None,
 ) -> bytes:
     try:
         done = subprocess.run(
@@ -105,7 +112,7 @@ def output_of(
             input=given,
             capture_output=True,
             timeout=LIMIT_S,
-            env={**POLITE, **os.environ, **ALONE, **(environment or {})},
+            env={**POLITE, **os.environ, **(environment or {})},
         )
     except subprocess.TimeoutExpired:
         raise Fault(f"its process did not end within {LIMIT_S} s and was stopped", REPORT) from None
@@ -132,12 +139,15 @@ def _ending(code: int) -> str:
 
 
 def tool_path(given: Path | None) -> Path:
-    """The C++ program: the one named, one on the path, or the one built in this clone."""
+    """The C++ program: the one named, one on the path, or the one built in this clone.
+
+    The current folder is no place to look: it may have come from elsewhere, with the bundle.
+    """
     if given is not None:
         if not given.is_file():
             raise Fault(f"there is no {given}", "name mrcfa-segment with --cpp-tool")
         return given
-    built = Path("build/cpp/mrcfa-segment")
+    built = CLONE / "build/cpp/mrcfa-segment"
     found = shutil.which("mrcfa-segment") or (built if built.is_file() else None)
     if found is None:
         raise NotRun(

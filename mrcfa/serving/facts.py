@@ -68,7 +68,10 @@ class Served:
                 for name, text in parameters.items()
                 if name in cls.__annotations__
             }
-            return from_json(cls, content)
+            served = from_json(cls, content)
+            if not len(served.classes) == len(served.palette) == served.config.classes:
+                raise ValueError("classes, palette and config do not agree on how many there are")
+            return served
         except (Damage, ValueError) as error:
             raise Damaged(
                 f"{place} is no model that mrcfa wrote ({error}); make its repository with: "

@@ -168,6 +168,7 @@ def _write_graphs(root: Path, name: str, bundle: Bundle, options: ServingOptions
             files = _plans(bundle, engines, part, version)
         else:
             files = {"platform": "onnxruntime_onnx"}
+            bundle.read_graph(graph)  # Triton would load whatever else a file names
             _place(bundle.file(graph.file), version / "model.onnx", stateful, bool(batch))
         keeps_state = stateful and part == "decoder"
         (served_file, *_) = sorted(version.glob("model.*"))

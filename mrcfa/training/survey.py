@@ -6,7 +6,7 @@ import numpy as np
 
 from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.labels import IGNORED
-from mrcfa.errors import named
+from mrcfa.errors import counted, named
 from mrcfa.extras import load
 
 MASKS = 300
@@ -76,8 +76,3 @@ def _short(videos: LabelledVideos, reach: int) -> list[str]:
         f"{named(short, most=3)}: too short for a reference {reach} frames back; the first "
         "frame serves instead"
     ]
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 frame`, `2 frames`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -146,11 +146,8 @@ def run(
         err=True,
     )
     if done.interrupted:
-        whole = (
-            ""
-            if None in places or not done.frames
-            else "; what was written is complete up to there"
-        )
+        written = done.frames and None not in places
+        whole = "; what was written is complete up to there" if written else ""
         typer.echo(f"mrcfa: stopped by a signal{whole}", err=True)
         raise typer.Exit(130)
     for complaint in complaints:

@@ -156,7 +156,7 @@ def _complaint(source: Source, tally: Tally, failure: BaseException | None) -> s
     if isinstance(failure, MrcfaError):
         return str(failure)
     if isinstance(failure, MemoryError):
-        return f"memory ran out after {tally.frames} frames of {source.name}"
+        return f"memory ran out after {counted(tally.frames, 'frame')} of {source.name}"
     if failure is not None:
         return f"{source.name} failed after {counted(tally.frames, 'frame')}: {failure!r}"
     if not tally.frames:

@@ -106,8 +106,13 @@ class Session:
         style = style_for(place, look.style)
         render = Renderer(style, classes, palette, look.alpha, look.only, look.legend)
         sink = open_sink(
-            *(place, classes, palette, source.rate, numbered, force),
-            live=source.live,
-            aspect=lambda: source.aspect,
+            place,
+            classes,
+            palette,
+            source.rate,
+            numbered,
+            source.live,
+            lambda: source.aspect,
+            force,
         )
         return render, sink

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from mrcfa.errors import InvalidValue, Unsupported
 from mrcfa.extras import load
-from mrcfa.files import CannotWrite, CutShort, check_writable, refusals_told, replaced
+from mrcfa.files import CannotWrite, CutShort, check_writable, held, refusals_told, replaced
 
 Picture = NDArray[np.uint8]
 """A mask (h, w) of classes, or RGB (h, w, 3)."""
@@ -44,9 +44,9 @@ def open_sink(
     palette: NDArray[np.uint8],
     rate: Fraction,
     numbered: bool = False,
-    force: bool = False,
     live: bool = False,
     aspect: Callable[[], Fraction] = lambda: Fraction(1),
+    force: bool = False,
 ) -> Iterator[Write]:
     """The sink that `place` names: one of `FILES`, `-` for standard output, else a folder.
 
@@ -56,7 +56,7 @@ def open_sink(
     nobody can record it again. Its pixels have the `aspect` at the first picture. What nothing is
     written to leaves nothing behind. A folder that is not empty is replaced with `force` alone.
     """
-    sink = _sink(place, classes, palette, rate, numbered, force, live, aspect)
+    sink = _sink(place, classes, palette, rate, numbered, live, aspect, force)
     writes = list[Write]()
     with refusals_told(place), ExitStack() as stack:
 
@@ -87,9 +87,9 @@ def _sink(
     palette: NDArray[np.uint8],
     rate: Fraction,
     numbered: bool,
-    force: bool,
     live: bool,
     aspect: Callable[[], Fraction],
+    force: bool,
 ) -> AbstractContextManager[Write]:
     path, kind = Path(place), kind_of(place)
     if kind == "-":
@@ -118,7 +118,11 @@ def _video(
         "frag_duration": f"{FRAGMENT_S * 1_000_000}",
         "flush_packets": "1",
     }
-    with _kept(path) as hidden, _visible(path, hidden) if live else nullcontext(hidden) as part:
+    with (
+        ExitStack() as to_the_end,
+        _kept(path) as hidden,
+        _visible(path, hidden) if live else nullcontext(hidden) as part,
+    ):
         with (
             _Target.open(part) as target,
             av.open(target, "w", format="mp4", options=options) as file,
@@ -145,7 +149,7 @@ def _video(
                 if stream is not None and target.refusal is None:
                     file.mux(stream.encode(None))
         if not live:
-            _move_table_to_front(part)
+            _move_table_to_front(part, to_the_end)
 
 
 class _Target:
@@ -203,7 +207,7 @@ def _end_of_fragments(file: FileIO) -> int:
     return end
 
 
-def _move_table_to_front(path: Path) -> None:
+def _move_table_to_front(path: Path, to_the_end: ExitStack) -> None:
     """Rewrite an MP4 so that players can start before they have the whole file.
 
     A disk without room for two leaves the table of frames at the end.
@@ -219,6 +223,7 @@ def _move_table_to_front(path: Path) -> None:
                 if packet.size:
                     packet.stream = moved
                     new.mux(packet)
+        to_the_end.enter_context(held(copy))
         copy.replace(path)
     except (OSError, av.error.FFmpegError):
         copy.unlink(missing_ok=True)

@@ -1,7 +1,6 @@
 """`bench` on real bundles: every row and every verdict."""
 
 import json
-import sys
 from dataclasses import replace
 
 import pytest
@@ -154,10 +153,10 @@ def test_an_engine_has_a_row_with_the_copies_among_its_parts(with_engine, monkey
 
 
 def test_an_onnxruntime_stream_starts_without_torch(bundle, peer_cache, tmp_path, monkeypatch):
-    if sys.version_info >= (3, 11):  # older Pythons look where the user is first, always
-        (tmp_path / "benchmarks").mkdir()
-        (tmp_path / "benchmarks" / "footprint.py").write_text("raise SystemExit('not this one')")
-        monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "footprint.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
     found = footprint(bundle("b0"), "onnxruntime:cpu fp32", 1)
     assert found.start_s > 0
     assert found.peak_bytes < 300e6  # torch alone takes more

@@ -160,6 +160,24 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(sample, bundle, cach
     assert not any(cache.iterdir())
 
 
+@pytest.mark.parametrize("state", ["in the way", "damaged"])
+def test_a_cache_that_cannot_be_used_does_not_end_an_evaluation(
+    state, sample, bundle, cache, capsys
+):
+    def evaluated():
+        return evaluate(Candidate(bundle("b0"), "onnxruntime"), EvalOptions(sample, limit=1))
+
+    if state == "damaged":
+        evaluated()
+        for path in cache.glob("*/*"):
+            path.write_bytes(b"damaged")
+    else:
+        cache.parent.mkdir(parents=True)
+        cache.write_text("a file where the cache should be")
+    assert evaluated().videos == 1
+    assert str(cache) in capsys.readouterr().err
+
+
 def test_a_video_that_changed_meanwhile_is_evaluated_anew(tmp_path, bundle, monkeypatch):
     write_vspw(tmp_path / "sample", videos=1, frames=3, size=SIZE)
     before = evaluate(Candidate(bundle("b0"), "onnxruntime"), EvalOptions(tmp_path / "sample"))

@@ -134,3 +134,12 @@ def test_colours_are_the_palettes(segment, bundle, clip):
     done = segment(bundle("b0"), "--as", "color", "--threads", 2, frames=frames)
     painted = np.frombuffer(done.stdout, np.uint8).reshape(96, 160, 3)
     assert np.array_equal(painted, stream.palette[stream(frames[0])])
+
+
+def test_the_cpp_library_switches_onnx_runtimes_telemetry_off(
+    segment, bundle, clip, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    done = segment(bundle("b0"), frames=clip(1, 96, 160), HOME=str(tmp_path), XDG_CACHE_HOME="")
+    assert done.returncode == 0
+    assert not list(tmp_path.iterdir())

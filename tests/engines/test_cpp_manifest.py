@@ -9,19 +9,23 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cpp_library import edit, with_engines, write
 from fake_gpu import Driver, fake_tensorrt
+from graph_cases import REFUSED_GRAPHS, damage_graph, put
+from manifest_cases import CASES, applied
 from tomorrow import add_unknown_fields
 
 from mrcfa import Stream
-from mrcfa.bundle import MANIFEST
+from mrcfa.bundle import MANIFEST, Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.flavours import PLUGIN_NAME, PLUGIN_VARIABLE
 from mrcfa.machine import Gpu
+from mrcfa.manifest import STATE
 
 FUZZED = 100_000
 ENGINE = {
@@ -130,6 +134,14 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a missing file": lambda path: (path / "decoder.onnx").unlink(),
     "a file cut short": lambda path: write(path / "encoder.onnx", b"onnx"),
     "a changed file": lambda path: changed(path / "decoder.onnx"),
+    **{
+        f"a graph changed by {change.__name__}": partial(damage_graph, change=change)
+        for change in REFUSED_GRAPHS
+    },
+    "an encoder that is the decoder": lambda path: put(
+        path, "encoder.onnx", (path / "decoder.onnx").read_bytes()
+    ),
+    "a graph that is none": lambda path: put(path, "encoder.onnx", b"\x3a\x7f" + b"\x80" * 127),
 }
 
 
@@ -196,6 +208,27 @@ def test_what_cannot_be_opened_meets_the_sentence_that_python_has_for_it(
     assert done.stderr.decode() == f"mrcfa-segment: {error.value}\n"
 
 
+def test_a_manifest_may_claim_in_cpp_what_it_may_in_python(build, bundle, tmp_path):
+    valid = json.loads((bundle("b0") / MANIFEST).read_text())
+    texts = [applied(case, valid) for case in CASES]
+    done = subprocess.run(
+        [build / "mrcfa-fuzz", tmp_path],
+        input="\n".join(texts) + "\n",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for case, text, sentence in zip(CASES, texts, done.stdout.splitlines(), strict=True):
+        (tmp_path / MANIFEST).write_text(text, encoding="utf-8")
+        assert bool(sentence) == (case["refused"] is not None), (case["what"], sentence)
+        if not sentence:
+            continue
+        with pytest.raises(MrcfaError) as error:
+            Bundle.open(tmp_path)
+        if case.get("words", not case.get("parser")):
+            assert sentence == str(error.value), case["what"]
+
+
 def test_fields_that_nobody_knows_are_ignored_at_every_level(segment, copy, clip):
     frames = clip(3, 96, 160)
     before = segment(copy, frames=frames)
@@ -204,11 +237,13 @@ def test_fields_that_nobody_knows_are_ignored_at_every_level(segment, copy, clip
     assert (after.returncode, after.stdout) == (0, before.stdout), after.stderr
 
 
-def test_classes_of_ones_own_have_their_names(segment, copy):
-    names = ["road", "parked car", "Bäume"]
-    edit(copy, classes=names, palette=[(1, 2, 3), (4, 5, 6), (7, 8, 9)])
-    assert Stream(copy).classes == tuple(names)
-    assert ", ".join(names) in segment(copy, "--info").stdout.decode()
+def test_classes_of_ones_own_have_their_names_and_cannot_write_to_the_terminal(segment, copy):
+    rest = json.loads((copy / MANIFEST).read_text())["classes"][3:]
+    names = ["road", "parked car", "Bäume \x1b[2J\x9b\u202e🚗\r\n"]
+    edit(copy, classes=[*names, *rest])
+    shown = ("road", "parked car", r"Bäume \x1b[2J\x9b\u202e🚗\x0d\x0a")
+    assert Stream(copy).classes[:3] == shown
+    assert ", ".join(shown) in segment(copy, "--info").stdout.decode()
 
 
 def small_manifest(bundle: Path) -> dict[str, Any]:
@@ -216,11 +251,12 @@ def small_manifest(bundle: Path) -> dict[str, Any]:
     content = json.loads((bundle / MANIFEST).read_text())
     fields = ("format", "config", "streams", "frame", "output", "weights")
     kept = {name: content[name] for name in fields}
+    kept["config"]["classes"] = 2
     variant = content["variants"]["fp32"]
     variant = {name: variant[name] for name in ("precision", "device", "encoder", "decoder")}
     for part in (variant["encoder"], variant["decoder"]):
         for end in ("inputs", "outputs"):
-            wanted = ("image", "entry", "memory", "mask")
+            wanted = ("image", "entry", *STATE, *(f"{name}_out" for name in STATE), "mask")
             part[end] = [spec for spec in part[end] if spec["name"] in wanted]
         part.update(wide=[], file="file")
     files = {"encoder": "file", "decoder": "file", "plugin": "p", "version_compatible": False}

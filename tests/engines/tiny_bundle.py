@@ -1,5 +1,6 @@
 """Bundles that TensorRT-RTX builds in a second, and how the tests build them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,18 @@ from export.select_tokens import function
 from export.tensors import selection as selection_of
 from mrcfa import preset
 from mrcfa.bundle import write_bundle
-from mrcfa.manifest import Device, Graph, Limits, Manifest, Output, Variant, Weights
+from mrcfa.manifest import Device, Graph, Limits, Manifest, Output, TensorSpec, Variant, Weights
+
+FRAME_NUMBER = TensorSpec("frame", "int32", (1,))
+BASE = TensorSpec("base", "float16", (1, 8, 8, 3))
+ENDS = {
+    "encoder": ((TensorSpec("image", "uint8", (1, 8, 8, 3)),), (BASE,)),
+    "decoder": (
+        (BASE, FRAME_NUMBER),
+        (TensorSpec("mask", "uint8", (1, 8, 8)), replace(FRAME_NUMBER, name="frame_out")),
+    ),
+}
+"""What the manifest says; the decoder that is built has less."""
 
 
 def model(nodes, inputs, outputs, functions=()):
@@ -61,7 +73,7 @@ def write_tiny(path: Path, decoder: onnx.ModelProto | None = None, **changes: An
     def fill(folder: Path) -> Manifest:
         for part, graph in graphs.items():
             onnx.save(graph, folder / f"{part}.fp16.onnx")
-        entries = {part: Graph(f"{part}.fp16.onnx", (), ()) for part in graphs}
+        entries = {part: Graph(f"{part}.fp16.onnx", *ends) for part, ends in ENDS.items()}
         variant = Variant("fp16", Device.GPU, "plain", Limits(0, 0, 0, 0, 0), **entries)
         return Manifest(
             mrcfa="0",
@@ -70,8 +82,8 @@ def write_tiny(path: Path, decoder: onnx.ModelProto | None = None, **changes: An
             frame=(8, 8),
             output=Output.MASK,
             variants={"fp16": variant},
-            classes=(),
-            palette=(),
+            classes=tuple(f"class {index}" for index in range(config.classes)),
+            palette=((0, 0, 0),) * config.classes,
             preprocessing={},
             weights=Weights("none", None, random=True),
             files={},

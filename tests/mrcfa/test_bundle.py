@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from tomorrow import add_unknown_fields
 
 from mrcfa.bundle import EXPECTED, MANIFEST, Bundle, write_bundle
 from mrcfa.data.synthetic import drifting_clip
-from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported
+from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState
 from mrcfa.files import CannotWrite
 from mrcfa.manifest import Device, Engine
 from mrcfa.model.config import Backbone
@@ -100,7 +101,7 @@ def _plain(value):
 def test_the_whole_config_is_in_the_manifest(bundle, monkeypatch):
     """A table that changes later must not make an old bundle's reference unloadable."""
     monkeypatch.setattr(Backbone, "kernels", ((9,), (9,), (9,), (9,)))
-    monkeypatch.setattr(Backbone, "widths", (1, 2, 3, 4))
+    monkeypatch.setattr(Backbone, "widths", (8, 16, 40, 64))
     config = Bundle.open(bundle("b0")).config
     assert config.kernels == ((3,), (5,), (5,), (5,))
     assert config.widths == (32, 64, 160, 256)
@@ -244,35 +245,80 @@ def test_an_export_that_breaks_off_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-WRITER = """
-import sys, time
+EXPORTS = """
+import sys
 from pathlib import Path
 from mrcfa.bundle import Bundle, write_bundle
 manifest = Bundle.open(sys.argv[1]).manifest
 
 def fill(scratch):
-    print("started", flush=True)
     for number in range(20):
         (scratch / f"part{number}").write_bytes(bytes(200_000))
     return manifest
 
 while True:
     write_bundle(Path(sys.argv[2]), fill, force=True)
+    print("written", flush=True)
+"""
+BUILDS = """
+import sys
+from itertools import count
+from mrcfa.bundle import Bundle
+from mrcfa.manifest import Engine
+for number in count():
+    names = [f"{part}.{number}.engine" for part in ("encoder", "decoder")]
+    engine = Engine("rtx", "1.7", (75,), "fp16", "fp16", None, *names)
+    Bundle.open(sys.argv[2]).with_engine(engine, {name: bytes(200_000) for name in names})
+    print("written", flush=True)
 """
 
 
-def test_kill_at_any_moment_leaves_no_bundle_or_a_whole_one(bundle, tmp_path):
+@pytest.mark.parametrize("writer", [EXPORTS, BUILDS], ids=["export --force", "build"])
+def test_kill_at_any_moment_leaves_a_whole_bundle_that_the_next_writer_cleans(
+    writer, bundle, copy, tmp_path
+):
     rng = random.Random(0)
-    for attempt in range(8):
-        target = tmp_path / f"b{attempt}"
-        command = [sys.executable, "-c", WRITER, str(bundle("b0")), str(target)]
+    for _ in range(4):
+        command = [sys.executable, "-c", writer, str(bundle("b0")), str(copy)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             process.stdout.readline()
-            time.sleep(rng.uniform(0, 0.2))
+            time.sleep(rng.uniform(0, 0.1))
             os.kill(process.pid, signal.SIGKILL)
-        if target.exists():
-            whole = Bundle.open(target)
-            assert len([whole.file(name) for name in whole.manifest.files]) == 20
+        whole = Bundle.open(copy)
+        assert [whole.file(name) for name in whole.manifest.files]
+    variant = whole.manifest.variants["fp16"]
+    write_bundle(tmp_path / "next", lambda scratch: whole.manifest)
+    whole.with_variant("fp16", variant, {})
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
+
+
+def test_writers_that_know_nothing_of_each_other_lose_nothing(copy):
+    opened = [Bundle.open(copy) for _ in range(5)]
+
+    def add(number):
+        names = f"e{number}.engine", f"d{number}.engine"
+        added = engine(compute_capabilities=(80 + number,), encoder=names[0], decoder=names[1])
+        opened[number].with_engine(added, dict.fromkeys(names, bytes(1000)))
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(add, range(4)))
+    fp16 = opened[4].manifest.variants["fp16"]
+    opened[4].with_variant("int8", replace(fp16, precision="int8"), {"int8.onnx": b"1"})
+    now = Bundle.open(copy)
+    assert {each.compute_capabilities for each in now.manifest.engines} == {
+        (80 + number,) for number in range(4)
+    }
+    assert "int8" in now.manifest.variants
+    assert all(now.file(name) for name in now.manifest.files)
+
+
+def test_a_variant_that_another_process_added_meanwhile_is_not_replaced(copy):
+    first, second = Bundle.open(copy), Bundle.open(copy)
+    variant = replace(first.manifest.variants["fp16"], precision="int8")
+    first.with_variant("int8", variant, {"int8.onnx": b"1"})
+    with pytest.raises(WrongState, match=naming(copy, "int8")):
+        second.with_variant("int8", variant, {"int8.onnx": b"2"})
+    assert Bundle.open(copy).file("int8.onnx").read_bytes() == b"1"
 
 
 def engine(**changes):

@@ -2,13 +2,16 @@
 
 import errno
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from naming import naming
 
-from mrcfa.errors import AlreadyExists, InvalidValue
+from mrcfa.errors import AlreadyExists, InvalidValue, NotFound
 from mrcfa.files import (
     CannotWrite,
     cache_folder,
@@ -120,6 +123,17 @@ def test_caches_lie_where_the_user_has_them(tmp_path, monkeypatch):
     assert cache_folder() == tmp_path / ".cache" / "mrcfa"
 
 
+def test_without_a_home_the_way_to_name_a_cache_is_told(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(NotFound, match="XDG_CACHE_HOME"):
+        cache_folder("eval")
+
+
 def test_fingerprints_differ_with_any_fact():
     assert len({fingerprint("a", 1), fingerprint("a", 2), fingerprint("a", "1")}) == 3
     assert fingerprint("a", 1) == fingerprint("a", 1)
@@ -128,3 +142,47 @@ def test_fingerprints_differ_with_any_fact():
 def test_the_hash_is_sha256(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     assert sha256(tmp_path / "file").startswith("ba7816bf8f01cfea")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from mrcfa.files import replaced
+with replaced(Path(sys.argv[1]), folder=sys.argv[2] == "True") as part:
+    (part / "x" if part.is_dir() else part).write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_a_killed_process_left_goes_when_the_next_one_writes_there(tmp_path, folder):
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "place"), str(folder)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    with replaced(tmp_path / "other") as living:
+        write_whole(tmp_path / "next", b"content")
+        assert {entry.name for entry in tmp_path.iterdir()} == {living.name, "next"}
+
+
+def test_a_folder_that_is_replaced_is_there_at_every_moment(tmp_path, monkeypatch):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").touch()
+    missing, rename = [], Path.rename
+
+    def renamed(self, target):
+        done = rename(self, target)
+        missing.append(not path.exists())
+        return done
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    with replaced(path, folder=True, over=True) as part:
+        (part / "new").touch()
+    assert not any(missing)
+    assert [entry.name for entry in path.iterdir()] == ["new"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_folder_is_replaced_where_names_cannot_be_exchanged(tmp_path, monkeypatch):
+    monkeypatch.setattr("mrcfa.files._exchange", lambda one, other: False)
+    test_a_folder_in_use_is_replaced_only_if_that_is_meant(tmp_path)

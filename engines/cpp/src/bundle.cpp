@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "files.hpp"
+#include "graph_file.hpp"
 #include "sentence.hpp"
 #include "sha256.hpp"
 
@@ -26,7 +27,7 @@ Bundle Bundle::open(fs::path path) {
     throw Error(path.string() + " is no bundle: it has no " + kManifest +
                 "; make one with: mrcfa export -o " + path.string());
   }
-  Manifest manifest = Manifest::parse(content_of(source), source);
+  Manifest manifest = Manifest::read(source);
   return {std::move(path), std::move(manifest)};
 }
 
@@ -91,6 +92,12 @@ std::string Bundle::read(const std::string& name) const {
                 " is not the file that the manifest describes (its hash differs); "
                 "it was changed or cut short, so export or build the bundle anew");
   }
+  return content;
+}
+
+std::string Bundle::read_graph(const Graph& graph) const {
+  std::string content = read(graph.file);
+  check_graph(content, path_ / graph.file, graph);
   return content;
 }
 

@@ -39,6 +39,8 @@ class Bundle {
   /// The content of one of the bundle's files, once its size and hash are as the manifest says.
   /// What was checked is what is returned, so a file that changes meanwhile cannot slip through.
   [[nodiscard]] std::string read(const std::string& name) const;
+  /// An ONNX file that is whole in itself and has the ends that the manifest names.
+  [[nodiscard]] std::string read_graph(const Graph& graph) const;
 
  private:
   [[nodiscard]] std::filesystem::path inside(const std::string& name) const;

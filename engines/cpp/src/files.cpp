@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -14,11 +15,11 @@ namespace mrcfa {
 
 namespace fs = std::filesystem;
 
-std::string content_of(const fs::path& path) {
+std::string content_of(const fs::path& path, std::uintmax_t most) {
   std::ifstream file(path, std::ios::binary);
   std::string content;
   std::error_code failure;
-  const std::uintmax_t bytes = fs::file_size(path, failure);
+  const std::uintmax_t bytes = std::min(fs::file_size(path, failure), most);
   if (!failure && file) {
     content.resize(bytes);
     file.read(content.data(), static_cast<std::streamsize>(bytes));

@@ -1,10 +1,13 @@
 #include "manifest.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
+#include "bounds.hpp"
+#include "files.hpp"
 #include "sentence.hpp"
 
 namespace mrcfa {
@@ -17,14 +20,52 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kFormat = 2;
-constexpr int kLongestSide = 1 << 16;
-constexpr std::int64_t kMostElements = std::numeric_limits<std::int32_t>::max();
+constexpr const char* kTooLarge = "it holds a number of 2^63 or more";
 
-/// What is wrong with a manifest; `Manifest::parse` makes it a sentence that names the file.
-class Damage : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+void check_text(const std::string& text) {
+  const auto characters = std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80;
+  });
+  if (static_cast<std::size_t>(characters) > bounds::kText) {
+    throw Damage("it holds a text of more than " + std::to_string(bounds::kText) + " characters");
+  }
+}
+
+/// Numbers, texts, lists and depth of the whole document, fields that nobody knows included.
+void check_bounds(const Json& content, int depth) {
+  if (content.is_string()) {
+    check_text(content.get_ref<const std::string&>());
+  } else if (content.is_number()) {
+    using Integer = std::numeric_limits<std::int64_t>;
+    const bool fits = content.is_number_float() ? std::abs(content.get<double>()) < bounds::kNumber
+                      : content.is_number_unsigned()
+                          ? content.get<std::uint64_t>() <= std::uint64_t{Integer::max()}
+                          : content.get<std::int64_t>() > Integer::min();
+    if (!fits) {
+      throw Damage(kTooLarge);
+    }
+  } else if (content.is_structured()) {
+    if (depth == 0) {
+      throw Damage("it is nested too deeply");
+    }
+    if (content.size() > bounds::kEntries) {
+      throw Damage("it has a list of more than " + std::to_string(bounds::kEntries) + " entries");
+    }
+    for (const auto& [key, value] : content.items()) {
+      if (content.is_object()) {
+        check_text(key);
+      }
+      check_bounds(value, depth - 1);
+    }
+  }
+}
+
+void at_most(const std::string& name, std::size_t count, std::size_t most) {
+  if (count > most) {
+    throw Damage(name + " has " + std::to_string(count) + " entries, and at most " +
+                 std::to_string(most) + " are allowed");
+  }
+}
 
 const Json& field(const Json& object, const std::string& key) {
   if (!object.is_object()) {
@@ -42,7 +83,7 @@ std::string text(const Json& object, const std::string& key) {
   if (!value.is_string()) {
     throw Damage(key + " is no text");
   }
-  return value.get<std::string>();
+  return printable(value.get<std::string>());
 }
 
 std::int64_t integer(const Json& value, const std::string& what, std::int64_t low,
@@ -50,13 +91,12 @@ std::int64_t integer(const Json& value, const std::string& what, std::int64_t lo
   if (!value.is_number_integer()) {
     throw Damage(what + " is no integer");
   }
-  // Json calls every number from 0 unsigned, and all bounds are at least 0.
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() < static_cast<std::uint64_t>(low) ||
-      value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) {
+  const auto number = value.get<std::int64_t>();  // which holds all that `check_bounds` lets pass
+  if (number < low || number > high) {
     throw Damage(what + " is no integer from " + std::to_string(low) + " to " +
                  std::to_string(high));
   }
-  return value.get<std::int64_t>();
+  return number;
 }
 
 const Json& array(const Json& object, const std::string& key) {
@@ -75,13 +115,24 @@ const Json& object(const Json& parent, const std::string& key) {
   return value;
 }
 
+/// An object of any names, all of which a terminal can show.
+const Json& named_entries(const Json& parent, const std::string& key) {
+  const Json& value = object(parent, key);
+  for (const auto& [name, entry] : value.items()) {
+    if (printable(name) != name) {
+      throw Damage(key + " names '" + printable(name) + "', which no terminal can show");
+    }
+  }
+  return value;
+}
+
 Size size(const Json& parent, const std::string& key) {
   const Json& value = array(parent, key);
   if (value.size() != 2) {
     throw Damage(key + " is no list of 2");
   }
-  return {static_cast<int>(integer(value[0], key, 1, kLongestSide)),
-          static_cast<int>(integer(value[1], key, 1, kLongestSide))};
+  return {static_cast<int>(integer(value[0], key, 1, bounds::kSide)),
+          static_cast<int>(integer(value[1], key, 1, bounds::kSide))};
 }
 
 /// Bytes per element, 0 for a type that no graph has at its ends.
@@ -100,8 +151,10 @@ TensorSpec tensor(const Json& value) {
   if (width_of(spec.dtype) == 0) {
     throw Damage(spec.name + " has the unknown type " + in_quotes(spec.dtype));
   }
-  std::int64_t room = kMostElements;
-  for (const Json& length : array(value, "shape")) {
+  const Json& shape = array(value, "shape");
+  at_most("shape", shape.size(), bounds::kAxes);
+  std::int64_t room = bounds::kElements;
+  for (const Json& length : shape) {
     spec.shape.push_back(integer(length, "shape", 1, room));
     room /= spec.shape.back();
   }
@@ -110,6 +163,7 @@ TensorSpec tensor(const Json& value) {
 
 std::vector<TensorSpec> tensors(const Json& graph, const std::string& key) {
   std::vector<TensorSpec> specs;
+  at_most(key, array(graph, key).size(), bounds::kTensors);
   for (const Json& value : array(graph, key)) {
     specs.push_back(tensor(value));
   }
@@ -208,18 +262,92 @@ std::string method_of(const Json& config) {
   return method.get<std::string>();
 }
 
-/// They are the first axis of every tensor.
-void check_streams(const Manifest& manifest) {
-  for (const Variant& variant : manifest.variants) {
-    for (const auto* specs : {&variant.encoder.inputs, &variant.encoder.outputs,
-                              &variant.decoder.inputs, &variant.decoder.outputs}) {
-      for (const TensorSpec& spec : *specs) {
-        if (spec.shape.empty() || spec.shape[0] != manifest.streams) {
-          throw Damage("the first axis of " + spec.name + " is not " +
-                       std::to_string(manifest.streams) + ", the streams");
-        }
+void check_ends(const std::string& place, const std::vector<TensorSpec>& found,
+                const std::vector<TensorSpec>& wanted) {
+  std::map<std::string, const TensorSpec*> specs;
+  for (const TensorSpec& spec : found) {
+    specs[spec.name] = &spec;
+  }
+  if (specs.size() < found.size()) {
+    throw Damage(place + " two tensors of the same name");
+  }
+  for (const TensorSpec& spec : wanted) {
+    const auto there = specs.find(spec.name);
+    if (there == specs.end()) {
+      throw Damage(place + " no " + in_quotes(spec.name));
+    }
+    const TensorSpec& other = *there->second;
+    if (other.dtype != spec.dtype || other.shape != spec.shape) {
+      throw Damage(place + " " + in_quotes(spec.name) + " as " + other.shown() + ", not " +
+                   spec.shown());
+    }
+    specs.erase(there);
+  }
+  for (const TensorSpec& spec : found) {
+    if (specs.count(spec.name) != 0) {
+      throw Damage(place + " " + in_quotes(spec.name) + ", which is not part of the protocol");
+    }
+  }
+}
+
+/// A mask of the frame's size, or logits of any floating-point type and size.
+TensorSpec answer(const Manifest& manifest, const std::vector<TensorSpec>& outputs) {
+  if (manifest.output == "mask") {
+    return {"mask", "uint8", {manifest.streams, manifest.frame.height, manifest.frame.width}};
+  }
+  TensorSpec made{"logits", "float32", {manifest.streams, manifest.class_count, 1, 1}};
+  for (const TensorSpec& spec : outputs) {
+    if (spec.name == "logits" && spec.dtype.rfind("float", 0) == 0 && spec.shape.size() == 4) {
+      made = spec;
+      made.shape[1] = manifest.class_count;
+    }
+  }
+  return made;
+}
+
+/// Refuses graphs that do not fit the frame, each other or the state that is fed back.
+void check_tensors(const Manifest& manifest, const Variant& variant) {
+  const Graph& encoder = variant.encoder;
+  const Graph& decoder = variant.decoder;
+  for (const auto* specs : {&encoder.inputs, &encoder.outputs, &decoder.inputs, &decoder.outputs}) {
+    for (const TensorSpec& spec : *specs) {
+      if (spec.shape.empty() || spec.shape[0] != manifest.streams) {
+        throw Damage("the first axis of " + spec.name + " is not " +
+                     std::to_string(manifest.streams) + ", the streams");
       }
     }
+  }
+  std::vector<TensorSpec> state;
+  std::copy_if(decoder.inputs.begin(), decoder.inputs.end(), std::back_inserter(state),
+               [](const TensorSpec& spec) { return spec.name == "memory"; });
+  state.push_back({"frame", "int32", {manifest.streams}});
+  std::vector<TensorSpec> taken = encoder.outputs;
+  taken.insert(taken.end(), state.begin(), state.end());
+  std::vector<TensorSpec> given{answer(manifest, decoder.outputs)};
+  for (const TensorSpec& spec : state) {
+    given.push_back({spec.name + "_out", spec.dtype, spec.shape});
+  }
+  check_ends(variant.name + "'s encoder takes", encoder.inputs,
+             {{"image", "uint8", {manifest.streams, manifest.frame.height, manifest.frame.width, 3}}});
+  check_ends(variant.name + "'s decoder takes", decoder.inputs, taken);
+  check_ends(variant.name + "'s decoder gives", decoder.outputs, given);
+}
+
+std::int64_t class_count(const Json& config) {
+  constexpr auto kAny = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t count = integer(field(config, "classes"), "classes", -kAny, kAny);
+  if (count < bounds::kFewestClasses || count > bounds::kMostClasses) {
+    throw Damage("classes is " + std::to_string(count) + "; a uint8 mask holds " +
+                 std::to_string(bounds::kFewestClasses) + " to " +
+                 std::to_string(bounds::kMostClasses) + " classes");
+  }
+  return count;
+}
+
+void check_one_each(const std::string& name, std::size_t count, std::int64_t classes) {
+  if (count != static_cast<std::size_t>(classes)) {
+    throw Damage(name + " has " + std::to_string(count) + " entries for " +
+                 std::to_string(classes) + " classes");
   }
 }
 
@@ -227,10 +355,11 @@ Manifest manifest(const Json& content) {
   const Json& config = object(content, "config");
   Manifest made{text(config, "dataset"),
                 text(config, "backbone"),
+                class_count(config),
                 size(config, "size"),
                 size(content, "frame"),
                 text(content, "output"),
-                static_cast<int>(integer(field(content, "streams"), "streams", 1, kMostElements)),
+                static_cast<int>(integer(field(content, "streams"), "streams", 1, bounds::kStreams)),
                 {},
                 {},
                 {},
@@ -241,11 +370,12 @@ Manifest manifest(const Json& content) {
   if (made.output != "mask" && made.output != "logits") {
     throw Damage("output is neither mask nor logits");
   }
-  const Json& variants = object(content, "variants");
+  const Json& variants = named_entries(content, "variants");
   for (const auto& [name, variant] : variants.items()) {
     made.variants.push_back({name, text(variant, "precision"), device(variant),
                              graph(variant, "encoder"), graph(variant, "decoder")});
   }
+  at_most("variants", made.variants.size(), bounds::kVariants);
   if (made.variants.empty()) {
     throw Damage("variants is empty");
   }
@@ -253,12 +383,12 @@ Manifest manifest(const Json& content) {
     if (!name.is_string()) {
       throw Damage("classes is no text");
     }
-    made.classes.push_back(name.get<std::string>());
+    made.classes.push_back(printable(name.get<std::string>()));
   }
   for (const Json& value : array(content, "palette")) {
     made.palette.push_back(colour(value));
   }
-  for (const auto& [name, entry] : object(content, "files").items()) {
+  for (const auto& [name, entry] : named_entries(content, "files").items()) {
     const std::int64_t bytes =
         integer(field(entry, "bytes"), "bytes", 0, std::numeric_limits<std::int64_t>::max());
     made.files[name] = {text(entry, "sha256"), static_cast<std::uintmax_t>(bytes)};
@@ -266,7 +396,13 @@ Manifest manifest(const Json& content) {
   for (const Json& value : array(content, "engines")) {
     made.engines.push_back(engine(value));
   }
-  check_streams(made);
+  at_most("files", made.files.size(), bounds::kFiles);
+  at_most("engines", made.engines.size(), bounds::kEngines);
+  check_one_each("classes", made.classes.size(), made.class_count);
+  check_one_each("palette", made.palette.size(), made.class_count);
+  for (const Variant& variant : made.variants) {
+    check_tensors(made, variant);
+  }
   for (const Engine& each : made.engines) {
     if (!variants.contains(each.variant)) {
       throw Damage("an engine is of the variant " + in_quotes(each.variant) +
@@ -290,16 +426,36 @@ std::size_t TensorSpec::bytes() const {
   return made;
 }
 
+std::string TensorSpec::shown() const {
+  std::vector<std::string> lengths;
+  for (const std::int64_t length : shape) {
+    lengths.push_back(std::to_string(length));
+  }
+  return dtype + " [" + listed(lengths) + "]";
+}
+
+Manifest Manifest::read(const fs::path& path) {
+  return parse(content_of(path, bounds::kManifestBytes + 1), path);
+}
+
 Manifest Manifest::parse(const std::string& text, const fs::path& path) {
   try {
+    if (text.size() > bounds::kManifestBytes) {
+      throw Damage("it has more than " + std::to_string(bounds::kManifestBytes) + " bytes");
+    }
     const Json content = Json::parse(text);
+    check_bounds(content, bounds::kDepth);
     check_format(content, path);
     return manifest(content);
   } catch (const Damage& damage) {
     throw Error(damaged(path, damage.what()));
+  } catch (const Json::out_of_range&) {  // 1e400
+    throw Error(damaged(path, kTooLarge));
   } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 1: …"
-    const std::string reason = error.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 1: …; last read: '…'", whose
+    // last part is of the file as it is, with whatever a terminal makes of it.
+    std::string reason = error.what();
+    reason.erase(std::min(reason.find("; last read"), reason.size()));
     throw Error(damaged(path, reason.substr(reason.find("] ") + 2)));
   }
 }

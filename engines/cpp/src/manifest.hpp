@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,12 @@
 #include "mrcfa.hpp"
 
 namespace mrcfa {
+
+/// What is wrong with a file from elsewhere; its reader makes it a sentence that names the file.
+class Damage : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 struct Size {
   int height, width;
@@ -26,6 +33,7 @@ struct TensorSpec {
   std::vector<std::int64_t> shape;
 
   [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] std::string shown() const;  ///< `float32 [1, 240, 64]`
 };
 
 enum class Device : std::uint8_t { cpu, gpu };
@@ -67,18 +75,20 @@ struct FileEntry {
 struct Manifest {
   std::string dataset;
   std::string backbone;
+  std::int64_t class_count;
   Size size;   ///< Of the network's input.
   Size frame;  ///< Of the frames that the graphs take.
   std::string output;
   int streams;                    ///< The first axis of every tensor.
   std::vector<Variant> variants;  ///< At least one, in the order of their names.
-  std::vector<std::string> classes;
+  std::vector<std::string> classes;  ///< As many as `class_count`, and as many colours.
   std::vector<Colour> palette;
   bool random_weights;
   std::map<std::string, FileEntry> files;
   std::vector<Engine> engines;
   std::string method;
 
+  static Manifest read(const std::filesystem::path& path);
   /// Every mistake in the text is an Error that names the file.
   static Manifest parse(const std::string& text, const std::filesystem::path& path);
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <new>
 
 #include "notice.hpp"
 #include "sentence.hpp"
@@ -12,6 +14,10 @@ using ort::Api;
 using ort::Owned;
 
 namespace {
+
+/// ONNX Runtime reads it when the first environment is made. Set as the library loads, because
+/// setenv is no function for programs that have threads already.
+[[maybe_unused]] const int kNoTelemetry = setenv("ORT_DISABLE_TELEMETRY", "1", 0);
 
 ONNXTensorElementDataType element_type(const TensorSpec& spec) {
   if (spec.dtype == "uint8") {
@@ -57,6 +63,8 @@ Owned<OrtSessionOptions> session_options(const Api& api, const Options& options,
   api.check(api->AddSessionConfigEntry(made.get(), "session.dynamic_block_base", "4"));
   // Threads that wait for more work after a run would take the cores from the next session's.
   api.check(api->AddSessionConfigEntry(made.get(), "session.force_spinning_stop", "1"));
+  // Bytes that look like ONNX Runtime's own format, too, are read as what was checked.
+  api.check(api->AddSessionConfigEntry(made.get(), "session.load_model_format", "ONNX"));
   // Q/DQ nodes stay where they are: moved past a transpose, FP8 makes a graph that does not load.
   api.check(api->AddSessionConfigEntry(made.get(), "session.disable_quant_qdq", "1"));
   if (cuda) {
@@ -168,14 +176,12 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
   state = state_of(variant.decoder.inputs);
   for (const auto& [in, out] : state) {
     state_specs.push_back(named(variant.decoder.inputs, in));
-    zeros.resize(std::max(zeros.size(), state_specs.back().bytes()));
   }
   for (const TensorSpec& spec : variant.encoder.outputs) {
     features.push_back(spec.name);
   }
   env = api.make<OrtEnv>(
       [&](OrtEnv** out) { return api->CreateEnv(ORT_LOGGING_LEVEL_ERROR, "mrcfa", out); });
-  api.check(api->DisableTelemetryEvents(env.get()));
   host = api.make<OrtMemoryInfo>([&](OrtMemoryInfo** out) {
     return api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, out);
   });
@@ -185,12 +191,19 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
   });
   state_place = streams > 1 ? host.get() : place.get();
   const auto session = [&](const Graph& graph) {
-    const std::string model = bundle.read(graph.file);
+    const std::string model = bundle.read_graph(graph);
     return cuda ? session_on_cuda(api, *env, model, graph.file, options)
                 : session_on_cpu(api, *env, model, bundle.path() / graph.file, options);
   };
   encoder = session(variant.encoder);
   decoder = session(variant.decoder);
+  try {
+    for (const TensorSpec& spec : state_specs) {
+      zeros.resize(std::max(zeros.size(), spec.bytes()));
+    }
+  } catch (const std::bad_alloc&) {
+    throw Error("no memory for the state of " + name);
+  }
 }
 
 Owned<OrtValue> Sessions::over(const void* data, const TensorSpec& spec, Memory memory_of) const {

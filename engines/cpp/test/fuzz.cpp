@@ -4,6 +4,7 @@
 // repeated.
 //
 //   mrcfa-fuzz BUNDLE INPUTS SEED < manifests.txt
+//   mrcfa-fuzz BUNDLE < manifests.txt      # prints what it says of each: a sentence, or nothing
 #include <algorithm>
 #include <iostream>
 #include <random>
@@ -12,6 +13,17 @@
 #include "bundle.hpp"
 
 namespace {
+
+void print_verdicts(const std::filesystem::path& folder) {
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      mrcfa::Bundle(folder, mrcfa::Manifest::parse(line, folder / "manifest.json"));
+      std::cout << "\n";
+    } catch (const mrcfa::Error& error) {
+      std::cout << error.what() << "\n";
+    }
+  }
+}
 
 /// Counts what becomes of its inputs.
 class Target {
@@ -70,8 +82,12 @@ std::string damaged(std::string text, std::mt19937& random) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
+  if (words.size() == 2) {
+    print_verdicts(words[1]);
+    return 0;
+  }
   if (words.size() != 4) {
-    std::cerr << "usage: mrcfa-fuzz BUNDLE INPUTS SEED < manifests.txt\n";
+    std::cerr << "usage: mrcfa-fuzz BUNDLE [INPUTS SEED] < manifests.txt\n";
     return 2;
   }
   Target target(words[1]);

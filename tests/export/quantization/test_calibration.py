@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from naming import naming
 
-from export.quantization.calibration import BINS, Histogram, load, ranges, save
+from export.quantization.calibration import BINS, Histogram, from_bytes, ranges, to_bytes
 from export.quantization.choices import Method
 from mrcfa.errors import Unsupported
 
@@ -53,9 +53,8 @@ def test_what_is_no_number_is_refused():
         filled([1.0, np.inf])
 
 
-def test_histograms_are_the_same_after_they_were_kept(bell, tmp_path):
-    save({"a": bell, "b": filled([1.0])}, 3, tmp_path / "kept.npz")
-    found, streams = load(tmp_path / "kept.npz")
+def test_histograms_are_the_same_after_they_were_kept(bell):
+    found, streams = from_bytes(to_bytes({"a": bell, "b": filled([1.0])}, 3))
     assert streams == 3
     for method in Method:
         assert ranges(found, method) == ranges({"a": bell, "b": filled([1.0])}, method)

@@ -43,8 +43,8 @@ def places(monkeypatch):
     found = {}
     place = mrcfa.backends.onnxruntime.ort.OrtValue.ortvalue_from_numpy
 
-    def opened(path, provider, threads, device, strict):
-        return Session(open_session(path, "cpu", threads), found)
+    def opened(graph, path, provider, threads, device, strict):
+        return Session(open_session(graph, path, "cpu", threads), found)
 
     monkeypatch.setattr(mrcfa.backends.onnxruntime, "open_session", opened)
     monkeypatch.setattr(
@@ -134,7 +134,7 @@ def test_nodes_that_the_gpu_leaves_to_the_cpu_are_named(sessions, bundle, capfd)
 
 def test_cuda_computes_fp32_in_full_and_never_falls_back_by_itself(sessions, bundle):
     path = Bundle.open(bundle("b0")).file("encoder.fp16.onnx")
-    open_session(path, "cuda", 1)
+    open_session(path.read_bytes(), path, "cuda", 1)
     for providers, keywords in sessions:
         ((_, options),) = providers
         assert options == {"device_id": "0", "use_tf32": "0"}
@@ -145,7 +145,8 @@ def test_tensorrts_provider_has_cuda_behind_it(sessions, bundle, monkeypatch):
     names = mrcfa.backends.onnxruntime.PROVIDERS
     monkeypatch.setitem(names, "tensorrt", "AzureExecutionProvider")
     monkeypatch.setitem(names, "cuda", "CUDAExecutionProvider")
-    open_session(Bundle.open(bundle("b0")).file("encoder.fp16.onnx"), "tensorrt", 1)
+    path = Bundle.open(bundle("b0")).file("encoder.fp16.onnx")
+    open_session(path.read_bytes(), path, "tensorrt", 1)
     (first, _), (second, options) = sessions[0][0]
     assert (first, second) == ("AzureExecutionProvider", "CUDAExecutionProvider")
     assert options["use_tf32"] == "0"
@@ -157,8 +158,9 @@ def test_cuda_behind_tensorrts_provider_does_not_pass_for_it(bundle, monkeypatch
     monkeypatch.setattr(ort, "get_available_providers", lambda: names)
     only_cuda = SimpleNamespace(get_providers=lambda: names[1:])
     monkeypatch.setattr(ort, "InferenceSession", lambda *_, **__: only_cuda)
+    path = Bundle.open(bundle("b0")).file("encoder.fp16.onnx")
     with pytest.raises(Unfit, match=naming("TensorrtExecutionProvider", "onnxruntime:cpu")):
-        open_session(Bundle.open(bundle("b0")).file("encoder.fp16.onnx"), "tensorrt", 1)
+        open_session(path.read_bytes(), path, "tensorrt", 1)
 
 
 def test_a_gpu_that_goes_away_in_mid_stream_is_one_sentence(bundle, clip, places, monkeypatch):
