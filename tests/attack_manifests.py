@@ -18,6 +18,7 @@ import tempfile
 import traceback
 from collections import Counter
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/doubles")]
@@ -36,21 +37,24 @@ MEGABYTES = 500
 def main(bundle: Path, count: int, reader: str | None = None) -> int:
     valid = json.loads((bundle / MANIFEST).read_text())
     became: Counter[str] = Counter()
-    texts, refused = [], []
+    read: list[bool] = []
     signal.signal(signal.SIGALRM, _too_long)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(shutil.copytree(bundle, Path(folder) / "bundle", copy_function=os.link))
         (path / MANIFEST).unlink()
+        every = (Path(folder) / "manifests.txt").open("w+")
         for text in mutations(valid, count):
             (path / MANIFEST).write_text(text)
             fate = _fate(path)
             became[fate] += 1
             if fate.startswith("FAULT"):
                 print(fate, text[:300], sep="\n", file=sys.stderr)
-            texts.append(text)
-            refused.append(fate == "refused by open")
+            every.write(text + "\n")
+            read.append(fate != "refused by open")
         if reader is not None:
-            became.update(_verdicts(reader, path, texts, refused))
+            every.seek(0)
+            became.update(_verdicts(reader, path, every, read))
+        every.close()
     held = _megabytes_held()
     became[f"{'FAULT: ' if held > MEGABYTES else ''}megabytes held"] = held
     for fate, number in became.most_common():
@@ -93,27 +97,26 @@ def _fate(path: Path) -> str:
     return "runs"
 
 
-def _verdicts(reader: str, path: Path, texts: list[str], refused: list[bool]) -> Counter[str]:
+def _verdicts(reader: str, path: Path, texts: TextIO, read: list[bool]) -> Counter[str]:
     """C++ looks at fewer fields, so it may read what Python refuses; never the other way round."""
-    lines = "\n".join(texts) + "\n"
-    seconds = SECONDS + len(texts) / 100
+    seconds = SECONDS + len(read) / 100
     done = subprocess.run(
         [reader, str(path)],
-        input=lines,
+        stdin=texts,
         capture_output=True,
         text=True,
         timeout=seconds,
         preexec_fn=_limit_memory,
     )
     said = done.stdout.split("\n")[:-1]
-    if done.returncode or len(said) != len(texts):
+    if done.returncode or len(said) != len(read):
         return Counter({f"FAULT: C++ ended with {done.returncode}: {done.stderr[-500:]}": 1})
     found: Counter[str] = Counter()
-    for text, sentence, by_python in zip(texts, said, refused, strict=True):
+    for sentence, by_python in zip(said, read, strict=True):
         found["C++ refuses" if sentence else "C++ reads"] += 1
-        if sentence and not by_python:
+        if sentence and by_python:
             found["FAULT: C++ refuses what Python reads"] += 1
-            print(sentence, text[:300], sep="\n", file=sys.stderr)
+            print(sentence, file=sys.stderr)
     return found
 
 
