@@ -213,9 +213,11 @@ def _move_table_to_front(path: Path, to_the_end: ExitStack) -> None:
     A disk without room for two leaves the table of frames at the end.
     """
     av = load("av")
-    copy = path.with_name(f"{path.name}.front")
+    copy = path.with_name(f".front{path.name}")
     options = {"movflags": "+faststart"}
     try:
+        copy.touch()
+        to_the_end.enter_context(held(copy))
         with av.open(str(path)) as old, av.open(str(copy), "w", "mp4", options=options) as new:
             (stream,) = old.streams.video
             moved = new.add_stream_from_template(stream)
@@ -223,7 +225,6 @@ def _move_table_to_front(path: Path, to_the_end: ExitStack) -> None:
                 if packet.size:
                     packet.stream = moved
                     new.mux(packet)
-        to_the_end.enter_context(held(copy))
         copy.replace(path)
     except (OSError, av.error.FFmpegError):
         copy.unlink(missing_ok=True)
