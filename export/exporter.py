@@ -27,9 +27,8 @@ from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported, named
 from mrcfa.files import sha256
 from mrcfa.flavours import TOPK_LIMIT
 from mrcfa.manifest import STATE, Graph, Manifest, Output, TensorSpec, Weights
-from mrcfa.model.config import MEAN, STD, Config, Method
+from mrcfa.model.config import MEAN, MLP_RATIO, STD, Config, Method
 from mrcfa.model.methods import build_model
-from mrcfa.model.mit import MLP_RATIO
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights, save_weights
 from mrcfa.parity import Parity

@@ -112,7 +112,7 @@ class Stream(Segmenter):
         """What the backend answers to the next frame, and the size that its mask is to have."""
         if self._in_flight:
             raise WrongState(
-                f"{self._flying} in flight; take every mask with result() before another frame"
+                f"{self._flying} in flight; take every mask with result() before stream(frame)"
             )
         image, size = self._prepared(frame)
         outputs, self._state = self._backend.step(image, self._state)

@@ -2,6 +2,7 @@
 
 import fcntl
 import functools
+import gc
 import os
 import sys
 import zlib
@@ -29,6 +30,7 @@ Make = Callable[[Path], object]
 _OPTIONS = {field.name for field in fields(ExportOptions)}
 ONE_BLOCK = (1, 1, 1, 1)
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+gc.set_threshold(100_000, 20, 100)  # an export makes millions of small objects and few cycles
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

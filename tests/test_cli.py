@@ -58,7 +58,7 @@ def test_inspect_shows_tensors_state_cost_and_files(bundle):
     for part in (
         *("query_32", "state per stream", "multiply-adds", "encoder.fp16.onnx", "stay FP32"),
         *("variant fp32: fp32 for CPUs, ort_cpu", "variant fp16: fp16 for GPUs, plain"),
-        "classes: wall, ceiling, door",
+        *("preset vspw, 124 classes", "classes: wall, ceiling, door"),
     ):
         assert part in text
     content = json.loads(run(cli.app, ["inspect", str(bundle("b0")), "--json"]).stdout)

@@ -9,6 +9,11 @@ from mrcfa.data.datasets import dataset_named
 from mrcfa.data.labels import FEWEST, MOST
 from mrcfa.errors import InvalidValue, member, named
 
+HEADS = (1, 2, 5, 8)
+"""Of attention in MiT's stages."""
+REDUCTIONS = (8, 4, 2, 1)
+"""Of keys and values in MiT's stages, along each side."""
+MLP_RATIO = 4
 FEATURE_CHANNELS = 256
 """Channels of the fused feature F and of the values (SegFormer's decode head)."""
 TOP_QUERIES = 5
@@ -20,6 +25,15 @@ STD = (58.395, 57.12, 57.375)
 
 STRIDES = (32, 16, 8, 4)
 """Of the encoder's stages, in input pixels, coarsest first."""
+
+
+MOST_BLOCKS, MOST_PARAMETERS = 64, 250_000_000
+"""Of a stage, and of all blocks: three times those of the largest backbone."""
+MOST_CONVS, LARGEST_KERNEL, MOST_AFFINITY_CHANNELS = 8, 31, 16
+MOST_REFERENCES, FARTHEST_REFERENCE = 16, 1000
+LONGEST_SIDE = 16_384
+"""A config may come from a file of a stranger, so what it asks for is bounded before any model is
+built from it."""
 
 
 class Backbone(str, Enum):
@@ -131,8 +145,17 @@ class Config:
         stages = (self.widths, self.depths)
         if any(len(each) != len(STRIDES) or min(each) < 1 for each in stages):
             raise InvalidValue(f"widths {self.widths} and depths {self.depths} are not four each")
-        if self.affinity_channels < 1:
-            raise InvalidValue(f"affinity_channels is {self.affinity_channels}; use 1 or more")
+        if max(self.depths) > MOST_BLOCKS or self.block_parameters > MOST_PARAMETERS:
+            raise InvalidValue(
+                f"widths {self.widths} and depths {self.depths} are a larger model than can be "
+                f"built; {MOST_BLOCKS} blocks a stage and {MOST_PARAMETERS:,} parameters are"
+            )
+        if any(width % heads for width, heads in zip(self.widths, HEADS, strict=True)):
+            raise InvalidValue(f"widths {self.widths} are no multiples of the heads {HEADS}")
+        if not 1 <= self.affinity_channels <= MOST_AFFINITY_CHANNELS:
+            raise InvalidValue(
+                f"affinity_channels is {self.affinity_channels}; use 1 to {MOST_AFFINITY_CHANNELS}"
+            )
         if not 0 < self.keep <= 1:
             raise InvalidValue(f"keep is {self.keep:g}; it must lie in (0, 1], as 0.5 does")
         if self.scales not in (1, 2, 3, 4):
@@ -142,6 +165,11 @@ class Config:
         if not valid or min(offsets, default=1) < 1 or sorted(set(offsets))[::-1] != list(offsets):
             raise InvalidValue(
                 f"references {offsets} must be positive offsets, farthest first, such as (9, 6, 3)"
+            )
+        if len(offsets) > MOST_REFERENCES or self.depth > FARTHEST_REFERENCE:
+            raise InvalidValue(
+                f"references {named(offsets)} are too many or too far back; {MOST_REFERENCES}, up "
+                f"to {FARTHEST_REFERENCE} frames back, can be used"
             )
         if not FEWEST <= self.classes <= MOST:
             raise InvalidValue(
@@ -155,7 +183,27 @@ class Config:
                 f"kernels {self.kernels} must list odd sizes for each of {self.scales} scales, "
                 "such as ((3, 3), (3, 3), (5, 3))"
             )
+        if any(
+            len(each) > MOST_CONVS or max(each) > LARGEST_KERNEL for each in self.kernels if each
+        ):
+            raise InvalidValue(
+                f"kernels are too many or too large; a scale can have {MOST_CONVS}, of sizes up to "
+                f"{LARGEST_KERNEL}"
+            )
         check_size(self.size)
+        if max(self.size) > LONGEST_SIDE:
+            height, width = self.size
+            raise InvalidValue(
+                f"size {height}x{width} is too large; a side can have {LONGEST_SIDE} pixels"
+            )
+
+    @property
+    def block_parameters(self) -> int:
+        """How many the encoder's blocks have, norms and biases apart; a model has more."""
+        return sum(
+            depth * width**2 * (4 + 2 * MLP_RATIO + (reduction**2 if reduction > 1 else 0))
+            for depth, width, reduction in zip(self.depths, self.widths, REDUCTIONS, strict=True)
+        )
 
     @property
     def strides(self) -> tuple[int, ...]:

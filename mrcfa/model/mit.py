@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-HEADS = (1, 2, 5, 8)
-REDUCTIONS = (8, 4, 2, 1)
-MLP_RATIO = 4
+from mrcfa.model.config import HEADS, MLP_RATIO, REDUCTIONS
 
 
 class MiT(nn.Module):

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -50,6 +50,15 @@ _AUTHORS: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
 )
 _HEADS = ("linear_pred.", "classify.")
 """The classifiers, whose size is the number of classes."""
+MOST_COPIES, OTHER_BYTES = 16, 1 << 26
+"""How many times the model's bytes a file may have, with optimizer state in FP64 and averages, and
+how many besides."""
+MOST_UNPACKED = 2
+"""How many times its own size a file may unpack to; PyTorch's are archives that are not packed."""
+_NUMBERS = {
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool),
+}
 _TRAINING_ONLY = re.compile(r"^decode_head\.(conv_seg|deco[123])\.")
 _IMAGENET = re.compile(r"^(patch_embed|block|norm)\d\.|^head\.")
 
@@ -62,8 +71,9 @@ def load_weights(model: SegFormer, path: str | Path, to_train: bool = False) -> 
     the parts that stay as they are, are answered.
     """
     path = Path(path)
-    entries = {key.removeprefix("module."): value for key, value in _read(path).items()}
     own = model.state_dict()
+    _check_size(path, sum(value.nbytes for value in own.values()))
+    entries = {key.removeprefix("module."): value for key, value in _read(path).items()}
     new: list[str] = []
     if not entries.keys().isdisjoint(own.keys()):
         expected = {key: key for key in own}
@@ -99,9 +109,48 @@ def save_weights(model: SegFormer, path: str | Path) -> None:
     write_whole(Path(path), save({k: v.contiguous() for k, v in model.state_dict().items()}))
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _check_size(path: Path, own: int) -> None:
+    """Refuse a file of far more bytes than the model has, or that unpacks to more than it has."""
     if not path.is_file():
         raise NotFound(f"there is no weights file {path}")
+    size, most = path.stat().st_size, MOST_COPIES * own + OTHER_BYTES
+    if size > most:
+        raise Mismatch(
+            f"{path} has {size:,} bytes and the model {own:,}; check --backbone, and save the bare "
+            "state dict without the optimizer's"
+        )
+    try:
+        with ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except (BadZipFile, OSError, ValueError, NotImplementedError, OverflowError):
+        return  # another format, or for PyTorch to refuse
+    if unpacked > min(most, MOST_UNPACKED * size):
+        raise Damaged(
+            f"{path} is packed, and has {unpacked:,} bytes when it is unpacked; save it with "
+            "torch.save, which does not pack"
+        )
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    content = _content(path)
+    for key, value in content.items():
+        if not isinstance(key, str) or not isinstance(value, Tensor):
+            raise Damaged(f"{path} holds no state dict: {key!r} is no tensor")
+        if (
+            value.is_nested
+            or value.layout is not torch.strided
+            or value.device.type != "cpu"
+            or value.dtype not in _NUMBERS
+        ):
+            raise Damaged(
+                f"{path} holds {key} in a form that is no plain array of numbers ({value.dtype}, "
+                f"{value.layout}); save it as dense float32"
+            )
+    return dict(content)
+
+
+def _content(path: Path) -> Mapping[Any, Any]:
+    """The state dict, whatever it holds."""
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -110,16 +159,13 @@ def _read(path: Path) -> dict[str, Tensor]:
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise Damaged(_refusal(path, str(error))) from None
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, SafetensorError):
+    except Exception:  # a damaged file makes them raise anything
         raise Damaged(f"{path} is no checkpoint that PyTorch or safetensors can read") from None
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
     if not isinstance(content, Mapping) or not content:
         raise Damaged(f"{path} holds no state dict; give a checkpoint of the model's weights")
-    for key, value in content.items():
-        if not isinstance(key, str) or not isinstance(value, Tensor):
-            raise Damaged(f"{path} holds no state dict: {key!r} is no tensor")
-    return dict(content)
+    return content
 
 
 def _shared_parts(
@@ -184,13 +230,16 @@ def _compare(path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, T
             f"{path} has other shapes than this model: {named(shapes)}; "
             "check --backbone and --dataset"
         )
-    broken = [
+    others = [
         key
         for key, value in entries.items()
-        if value.is_floating_point() and not value.isfinite().all()
+        if expected[key].is_floating_point() and not value.is_floating_point()
     ]
+    if others:
+        raise Damaged(f"{path} holds {named(others)} as {entries[others[0]].dtype}; save floats")
+    broken = [key for key, value in entries.items() if not value.to(expected[key]).isfinite().all()]
     if broken:
-        raise Damaged(f"{path} holds NaN or infinite weights in {named(broken)}")
+        raise Damaged(f"{path} holds NaN, infinite or too large weights in {named(broken)}")
 
 
 def _authors_name(key: str) -> str:

@@ -6,6 +6,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from mrcfa.data.labels import Labels
 from mrcfa.decoding import Damage, from_json
-from mrcfa.errors import Damaged, NotFound
+from mrcfa.errors import Damaged, InvalidValue, NotFound
 from mrcfa.files import CannotWrite, write_whole
 from mrcfa.model.config import Config
 from mrcfa.model.segformer import SegFormer
@@ -26,6 +27,10 @@ from mrcfa.training.trainee import Trainee
 
 FIELD = "mrcfa"
 """The entry of a file's metadata that holds `Facts` as JSON."""
+LONGEST = 1 << 20
+"""Characters of it; those of 255 classes are a twentieth."""
+FP16_BYTES = 2
+"""Of a weight, at least: `publish` halves them."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,31 @@ class Facts:
     validate_every: int = 2000
     save_every: int = 200
 
+    def __post_init__(self) -> None:
+        classes, labels = self.config.classes, self.labels
+        counts = {len(labels.names), len(labels.colours), len(labels.values)}
+        if counts != {classes}:
+            raise InvalidValue(f"names, colours and values are not {classes} each")
+        numbers = (*labels.values, *labels.ignore, *chain(*labels.colours))
+        if not all(0 <= number <= 255 for number in numbers):
+            raise InvalidValue("a colour or value of a class is no number from 0 to 255")
+        if len(set(labels.values)) < classes or len(set(labels.names)) < classes:
+            raise InvalidValue("two classes have the same name or value")
+
 
 def read_facts(path: Path) -> Facts | None:
     """Of a checkpoint that training wrote; None for any other safetensors file."""
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(FIELD)
-        return None if text is None else from_json(Facts, json.loads(text))
+        if text is None:
+            return None
+        if len(text) > LONGEST:
+            raise Damage(f"it has {len(text)} characters")
+        facts = from_json(Facts, json.loads(text))
+        if facts.config.block_parameters * FP16_BYTES > path.stat().st_size:
+            raise Damage("it asks for a larger model than the file has weights of")
+        return facts
     except (Damage, ValueError) as error:
         raise Damaged(f"{path} has damaged metadata: {error}") from None
     except Exception as error:  # safetensors raises its own kind, or OSError

@@ -138,8 +138,8 @@ def run(
         if tally.frames:
             did = f"showed {name}" if place is None else f"wrote {place}"
             # Frames of a recording all wait for the backend: when one arrived says nothing.
-            live = f", {tally.dropped} dropped, {tally.latency}" if source.live else ""
-            typer.echo(f"{did}: {counted(tally.frames, 'frame')}{live}", err=True)
+            late = f", {tally.dropped} dropped, {tally.latency}" if source.live else ""
+            typer.echo(f"{did}: {counted(tally.frames, 'frame')}{late}", err=True)
     typer.echo(
         f"{done.frames / done.seconds:.1f} frames/s with {backend}, which was at work "
         f"{done.backend_seconds / done.seconds:.0%} of the time",

@@ -111,6 +111,8 @@ def _is_image(source: str) -> bool:
 
 def _holds(path: Path, source: str) -> bool:
     """Whether the path is the source, or a folder above a file of it."""
+    if "://" in source:
+        return False
     given = Path(source)
     wild = any(wildcard in source for wildcard in "*?[") and not given.exists()
     files = [file.resolve() for file in (globbed(given) if wild else [given]) if file.exists()]

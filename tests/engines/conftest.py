@@ -14,6 +14,7 @@ from cpp_library import (
     FAKE,
     FAKE_RTX,
     ONNXRUNTIME_SOURCES,
+    OPTIMIZED,
     RESET,
     SANITIZE,
     TENSORRT_SOURCES,
@@ -61,7 +62,8 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
     def make(folder: Path) -> None:
         run(
             *("cmake", "-S", CPP, "-B", folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
-            *("-DCMAKE_CXX_FLAGS=-O1 -Werror", f"-DMRCFA_SANITIZE={SANITIZE}"),
+            f"-DCMAKE_CXX_FLAGS={' '.join(OPTIMIZED)}",
+            f"-DMRCFA_SANITIZE={SANITIZE}",
             f"-DMRCFA_GSTREAMER={'OFF' if missing() else 'ON'}",
             f"-DONNXRuntime_INCLUDE_DIR={headers}",
             f"-DONNXRuntime_LIBRARY={onnxruntime[0]}",

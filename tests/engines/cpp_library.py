@@ -22,7 +22,8 @@ REPOSITORY = Path(__file__).parents[2]
 CPP = REPOSITORY / "engines" / "cpp"
 HEADERS = REPOSITORY / "build" / "headers" / "usr" / "include"
 SANITIZE = os.environ.get("MRCFA_SANITIZE", "OFF")
-FLAGS = ["-O1", "-Werror"]
+OPTIMIZED = ["-O0" if SANITIZE == "OFF" else "-O1", "-Werror"]
+FLAGS = [*OPTIMIZED]
 if SANITIZE != "OFF":
     FLAGS += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all"]
 # ONNX Runtime's own threads were not compiled for ThreadSanitizer, which cannot judge them.

@@ -92,16 +92,15 @@ def test_frames_of_an_odd_width_keep_their_rows(gst, tailored, tmp_path):
 
 @pytest.mark.parametrize(("alpha", "named"), [(0.5, 0), (0.3, 2)])
 def test_the_overlay_is_what_mrcfa_run_paints_but_for_its_legend(
-    alpha, named, gst, bundle, tmp_path, monkeypatch
+    alpha, named, gst, bundle, tmp_path
 ):
-    monkeypatch.setattr("mrcfa.video.overlay.LEGEND_SHARE", 2)  # of the pixels: none
     stream = Stream(bundle("b0"), "onnxruntime:cpu")
     source = f"videotestsrc num-buffers=5 pattern=smpte ! {RGB}"
     options = f"bundle={bundle('b0')} backend=onnxruntime:cpu alpha={alpha}"
     frames, plain = tapped(gst, source, f"mrcfa {options}", tmp_path, channels=3)
     masks = masks_of(bundle("b0"), frames)
     shown = [stream.classes[index] for index in np.unique(masks)[:named]]
-    renderer = Renderer(Style.OVERLAY, stream.classes, stream.palette, alpha, shown)
+    renderer = Renderer(Style.OVERLAY, stream.classes, stream.palette, alpha, shown, legend=False)
     if named:
         options += f" classes={','.join(shown)}"
         frames, plain = tapped(gst, source, f"mrcfa {options}", tmp_path, channels=3)

@@ -19,9 +19,10 @@ GXX = ["g++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-
 NVCC = ["nvcc", "-std=c++17", "-x=cu", "-Werror=all-warnings", "-Xcompiler=-Wall,-Wextra,-fPIC"]
 
 ONE_THREAD = (1, 1, 1)
-BLOCK_SIZES = [ONE_THREAD, (7, 3, 33), (32, 8, 1024)]
+PLUGINS = pytest.param((32, 8, 1024), marks=pytest.mark.thorough)
+BLOCK_SIZES = [ONE_THREAD, (7, 3, 33), PLUGINS]
 """Lanes and slices of the block that scores, threads of the block that selects; the last as in the
-plugin."""
+plugin, which takes an OS thread for each of its 1,024."""
 
 
 class Kernels:
@@ -101,7 +102,7 @@ def random_affinity(rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32))
 
 
-@pytest.mark.parametrize("blocks", BLOCK_SIZES)
+@pytest.mark.parametrize("blocks", [ONE_THREAD, (7, 3, 33), (32, 8, 1024)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_distinct_scores_select_what_the_reference_model_selects(
     kernels: Kernels, dtype: torch.dtype, blocks: tuple[int, int, int]
@@ -129,7 +130,14 @@ def random_cases(count: int) -> Iterator[tuple[Tensor, int, tuple[int, int], int
         yield affinity, int(rng.integers(1, shape[2] * factor**2 + 1)), grid, factor, top
 
 
-@pytest.mark.parametrize(("blocks", "count"), [*zip(BLOCK_SIZES, [1000, 100, 5], strict=True)])
+@pytest.mark.parametrize(
+    ("blocks", "count"),
+    [
+        (ONE_THREAD, 1000),
+        ((7, 3, 33), 20),
+        pytest.param((32, 8, 1024), 5, marks=pytest.mark.thorough),
+    ],
+)
 def test_random_cases_match_torch_bit_by_bit(
     kernels: Kernels, blocks: tuple[int, int, int], count: int
 ) -> None:
@@ -226,7 +234,9 @@ def test_every_half_is_read_and_ranked_as_torch_does(
     assert torch.equal(selected, first_of_the_largest(reference, 40000))
 
 
-@pytest.mark.parametrize("sm", [75, 80, 86, 87, 89])
+@pytest.mark.parametrize(
+    "sm", [75, *(pytest.param(sm, marks=pytest.mark.thorough) for sm in (80, 86, 87, 89))]
+)
 def test_the_kernels_compile_for_every_gpu_we_name(sm: int, tmp_path: Path) -> None:
     ptx = tmp_path / f"sm_{sm}.ptx"
     compile_source([*NVCC, "-ptx", f"-arch=sm_{sm}"], ptx)

@@ -108,11 +108,20 @@ def test_one_loop_of_the_host_runs_every_method(method, baseline, bundle, clip):
     assert state["frame"] == [4]
 
 
+@pytest.mark.thorough
 def test_checkpoints_of_all_methods_are_exported_run_and_compared(tmp_path, command):
     data = tmp_path / "data"
     write_sample(data, {"val": 1}, frames=5, size=SIZE)
     for method in Method:
-        config = preset("vspw", "b0", size=SIZE, classes=12, references=(3, 1), method=method)
+        config = preset(
+            "vspw",
+            "b0",
+            size=SIZE,
+            classes=12,
+            references=(3, 1),
+            method=method,
+            depths=(1, 1, 1, 1),
+        )
         checkpoint = tmp_path / f"{method.value}.safetensors"
         save_model(checkpoint, build_model(config, seed=3), Facts(config, WORLD, Recipe(), 9))
     words = ("--weights", "feature-pyramid.safetensors", "--variants", "fp32", "-o", "pyramid")

@@ -1,8 +1,12 @@
 """Exporting what `mrcfa train` wrote: the checkpoint brings everything along."""
 
+import json
+
 import pytest
 import torch
 from naming import names
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from mrcfa import load_weights, preset
 from mrcfa.bundle import Bundle
@@ -13,7 +17,9 @@ from mrcfa.training.recipe import Recipe
 
 
 def checkpoint(path, **changes):
-    config = preset("vspw", "b0", **{"size": (64, 96), "classes": 12, **changes})
+    config = preset(
+        "vspw", "b0", **{"size": (64, 96), "classes": 12, "depths": (1, 1, 1, 1), **changes}
+    )
     save_model(path, build_model(config, seed=3), Facts(config, WORLD, Recipe(), 9))
     return path
 
@@ -94,11 +100,50 @@ def test_published_weights_are_half_as_large_and_the_same_model(tmp_path):
     assert other.value.weight.dtype == torch.float32
 
 
-def test_metadata_that_no_model_can_have_is_told(tmp_path, command):
-    path = checkpoint(tmp_path / "b.safetensors")
-    content = path.read_bytes()
-    assert content.count(b'\\"keep\\": 0.8') == 1
-    path.write_bytes(content.replace(b'\\"keep\\": 0.8', b'\\"keep\\": 8.8'))
+def rewritten(path, change):
+    """The checkpoint with other facts, as a stranger could write them."""
+    with safe_open(path, "pt") as file:
+        facts = json.loads(file.metadata()["mrcfa"])
+    change(facts)
+    save_file(load_file(path), path, {"mrcfa": json.dumps(facts)})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "things"),
+    [
+        ("config", {"keep": 8.8}, ("keep", 8.8)),
+        ("config", {"depths": [2, 2, 100_000, 2]}, ("depths",)),
+        ("config", {"depths": [60, 60, 60, 60]}, ("weights",)),
+        ("config", {"kernels": [[10_001]] * 4}, ("kernels",)),
+        ("config", {"size": [64, 10**15]}, ("size",)),
+        ("labels", {"names": ["road", "car"]}, ("names", 12)),
+        ("labels", {"names": ["road"] * 12}, ("name",)),
+        ("labels", {"colours": [[10**9, 0, 0]] * 12}, ("colour", 255)),
+        ("labels", {"colours": [[0, 0, 0]] * 10**5}, ("b.safetensors",)),
+        ("labels", {"values": [float("nan")] * 12}, ("values",)),
+        ("recipe", {"learning_rate": float("nan")}, ("nan",)),
+    ],
+)
+def test_facts_that_no_model_can_have_are_told_before_one_is_built(
+    tmp_path, command, monkeypatch, part, changes, things
+):
+    path = rewritten(
+        checkpoint(tmp_path / "b.safetensors"), lambda facts: facts[part].update(changes)
+    )
+    monkeypatch.setattr("export.exporter.build_model", None)
     code, _, err = command("export", "--weights", path)
     assert code == 2
-    assert names(err, "b.safetensors", "keep", "8.8")
+    assert "Traceback" not in err
+    assert names(err, "b.safetensors", *things)
+
+
+def test_a_variant_that_is_left_out_is_told_and_is_no_failure(command, monkeypatch, bundle):
+    def export_bundle(*given):
+        given[-1]("fp16 is left out")
+        return Bundle.open(bundle("b0"))
+
+    monkeypatch.setattr("export.exporter.export_bundle", export_bundle)
+    code, _, err = command("export", "--backbone", "b0", "-o", "b")
+    assert code == 0
+    assert "mrcfa: fp16 is left out\n" in err

@@ -1,6 +1,7 @@
 import pickle
 import re
 from dataclasses import replace
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -120,6 +121,57 @@ def test_nan_weights_are_refused_by_name(model, tmp_path):
     state["backbone.norm1.weight"][3] = float("nan")
     with pytest.raises(Damaged, match=naming("w.pth", "NaN", "backbone.norm1.weight")):
         load_weights(model, saved(state, tmp_path / "w.pth"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        torch.Tensor.to_sparse,
+        torch.Tensor.to_sparse_csr,
+        lambda weight: weight.to("meta"),
+        lambda weight: weight.to(torch.float8_e4m3fn),
+        lambda weight: torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8),
+        lambda weight: torch.nested.nested_tensor([weight]),
+        lambda weight: torch.full(weight.shape, float("nan"), dtype=torch.complex64),
+        lambda weight: torch.full(weight.shape, 1e300, dtype=torch.float64),
+        torch.Tensor.long,
+        torch.Tensor.bool,
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_only_finite_dense_floats_are_weights(model, tmp_path, change):
+    state, key = authors_state("b0"), "backbone.block1.0.attn.q.weight"
+    state[key] = change(state[key])
+    with pytest.raises(Damaged, match=naming("w.pth", key)):
+        load_weights(model, saved(state, tmp_path / "w.pth"))
+
+
+def test_a_tensor_that_claims_to_be_huge_is_refused_by_its_shape(model, tmp_path):
+    state, key = authors_state("b0"), "backbone.block1.0.attn.q.weight"
+    state[key] = torch.zeros(1).expand(10**9, 10**9)
+    with pytest.raises(Mismatch, match=naming("w.pth", key)):
+        load_weights(model, saved(state, tmp_path / "w.pth"))
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused_unread(
+    model, tmp_path, monkeypatch
+):
+    saved(authors_state("b0"), tmp_path / "w.pth")
+    with ZipFile(tmp_path / "w.pth") as whole, ZipFile(tmp_path / "bomb.pth", "w") as bomb:
+        for name in whole.namelist():
+            content = bytes(1 << 25) if name.endswith("data/3") else whole.read(name)[:100]
+            bomb.writestr(name, content, ZIP_DEFLATED)
+    monkeypatch.setattr("torch.load", None)
+    with pytest.raises(Damaged, match=naming("bomb.pth")):
+        load_weights(model, tmp_path / "bomb.pth")
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
+def test_a_file_far_larger_than_the_model_is_refused_unread(model, tmp_path, name):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(1 << 40)  # a hole, which no disk has to hold
+    with pytest.raises(Mismatch, match=naming(name, "--backbone")):
+        load_weights(model, tmp_path / name)
 
 
 class _Bomb:

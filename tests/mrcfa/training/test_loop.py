@@ -46,7 +46,7 @@ def data(tmp_path_factory):
 
 
 def config(**changes):
-    return preset("vspw", "b0", **{"size": SIZE, "classes": 12, **changes})
+    return preset("vspw", "b0", **{"size": SIZE, "classes": 12, "depths": (1, 1, 1, 1), **changes})
 
 
 def options(run, **changes):
@@ -129,7 +129,7 @@ def test_one_clip_is_learnt_by_heart(method, tmp_path):
     )
     train(
         tmp_path / "one",
-        config(classes=4, method=method),
+        config(classes=4, method=method, depths=(2, 2, 2, 2)),
         recipe,
         options(tmp_path / "run", validate_every=80, save_every=80),
     )

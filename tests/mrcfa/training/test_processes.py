@@ -52,6 +52,7 @@ def trained(data, run, processes, batch, *more):
     return run
 
 
+@pytest.mark.thorough
 def test_two_processes_with_synchronised_norms_equal_one(data, tmp_path):
     """Loss, running statistics and gradients: a tenth of them is AdamW's first moment.
 
