@@ -11,20 +11,19 @@ from typing import Annotated, NoReturn
 import typer
 
 import mrcfa
-from benchmarks.commands import bench, evaluate
-from engines.commands import build
-from export.commands import export, quantize
-from mrcfa.addresses import without_secrets
-from mrcfa.commands import doctor, inspect
-from mrcfa.data.commands import sample
+from mrcfa.benchmarks.commands import bench, evaluate
+from mrcfa.bundle.commands import inspect
+from mrcfa.console.addresses import without_secrets
+from mrcfa.engines.commands import build
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import extras_named
-from mrcfa.files import CutShort
-from mrcfa.interrupts import raised
-from mrcfa.selftest.commands import selftest
+from mrcfa.export.commands import export, quantize
+from mrcfa.machine.extras import extras_named
+from mrcfa.machine.files import CutShort
+from mrcfa.machine.interrupts import raised
+from mrcfa.selftest.commands import doctor, selftest
 from mrcfa.serving.commands import triton
 from mrcfa.training.commands import train
-from mrcfa.video.commands import run
+from mrcfa.video.commands import run, sample
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """Click's, which typer has under different names in its versions."""

@@ -6,14 +6,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.clip import Images, benchmark_clip, looped
-from benchmarks.compiled import peer_costs
-from benchmarks.contenders import Contender, Role, contenders, reference
-from benchmarks.environment import environment, gpu_clocks, gpu_state
-from benchmarks.evaluate import EvalOptions
-from benchmarks.footprint import footprint
-from benchmarks.layer_times import LayerTime, slowest_layers
-from benchmarks.parity import (
+from mrcfa.backends import Arrays, Unfit
+from mrcfa.benchmarks.clip import Images, benchmark_clip, looped
+from mrcfa.benchmarks.compiled import peer_costs
+from mrcfa.benchmarks.contenders import Contender, Role, contenders, reference
+from mrcfa.benchmarks.environment import environment, gpu_clocks, gpu_state
+from mrcfa.benchmarks.evaluate import EvalOptions
+from mrcfa.benchmarks.footprint import footprint
+from mrcfa.benchmarks.layer_times import LayerTime, slowest_layers
+from mrcfa.benchmarks.parity import (
     Comparison,
     Mask,
     drift,
@@ -23,16 +24,15 @@ from benchmarks.parity import (
     mask_of,
     pipelined_check,
 )
-from benchmarks.precisions import measured
-from benchmarks.result import PICTURED, BenchOptions, Outcome, Result, Row
-from benchmarks.speed import Speed, Stopwatch, two_in_flight
-from mrcfa.backends import Arrays, Unfit
+from mrcfa.benchmarks.precisions import measured
+from mrcfa.benchmarks.result import PICTURED, BenchOptions, Outcome, Result, Row
+from mrcfa.benchmarks.speed import Speed, Stopwatch, two_in_flight
 from mrcfa.bundle import Bundle
-from mrcfa.checks import Check
+from mrcfa.bundle.checks import Check
+from mrcfa.bundle.manifest import Device
 from mrcfa.errors import InvalidValue, MrcfaError
-from mrcfa.extras import MissingExtra
-from mrcfa.machine import usable_cores
-from mrcfa.manifest import Device
+from mrcfa.machine.extras import MissingExtra
+from mrcfa.machine.hardware import usable_cores
 
 Show = Callable[[str, float], None]
 """Hears what is being done, and which share of it is."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from mrcfa.backends.address import is_address
 from mrcfa.backends.records import ColdStart
 from mrcfa.bundle import Bundle
 from mrcfa.errors import Unsupported
-from mrcfa.files import sha256
+from mrcfa.machine.files import sha256
 from mrcfa.model.config import Config
-from mrcfa.serving.address import is_address
-from mrcfa.stream import Stream
+from mrcfa.stream.stream import Stream
 from mrcfa.training.runs import checkpoint_of, is_run
 from mrcfa.video.rounds import Segmenter
 

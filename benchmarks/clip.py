@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.bundle import Bundle
-from mrcfa.data.sample import FIRST_SEED
 from mrcfa.data.world.scene import scene
 from mrcfa.errors import InvalidValue
-from mrcfa.extras import load
+from mrcfa.machine.extras import load
+from mrcfa.video.sample import FIRST_SEED
 from mrcfa.video.sources import open_source
 
 LOOP = 30

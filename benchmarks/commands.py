@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.contenders import CHOICES, USUAL
-from mrcfa.arguments import AsJson, parse_names, parse_size
 from mrcfa.backends import records
 from mrcfa.backends.records import ColdStart
+from mrcfa.benchmarks.contenders import CHOICES, USUAL
 from mrcfa.bundle import Bundle
+from mrcfa.console.arguments import AsJson, parse_names, parse_size
+from mrcfa.console.progress import counting, filling
 from mrcfa.errors import InvalidValue, Mismatch, named
-from mrcfa.extras import MissingExtra, extras_named
-from mrcfa.progress import counting, filling
+from mrcfa.machine.extras import MissingExtra, extras_named
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from benchmarks.result import BenchOptions, Result
+    from mrcfa.benchmarks.result import BenchOptions, Result
 
 MakeBundle = Callable[[Path, str | None, bool], None]
 """(path, size, with engines) -> the paper's bundle there; the command line's context has it."""
@@ -73,17 +73,17 @@ def bench(
 ) -> None:
     """Measure parity and speed of every backend; exit code 1 if one does not compute the model."""
 
-    from benchmarks.bench import bench as measure
-    from benchmarks.result import BenchOptions
-    from benchmarks.table import (
+    from mrcfa.benchmarks.bench import bench as measure
+    from mrcfa.benchmarks.result import BenchOptions
+    from mrcfa.benchmarks.table import (
         boundary,
         idle_gpu,
         notes,
         precision_table,
         rich_table,
     )
-    from mrcfa.files import check_writable, replaced
-    from mrcfa.notices import tell
+    from mrcfa.console.notices import tell
+    from mrcfa.machine.files import check_writable, replaced
 
     options = BenchOptions(
         backends=parse_names(backends),
@@ -124,9 +124,9 @@ def bench(
 def _bench_sizes(
     make: MakeBundle, sizes: list[str], options: "BenchOptions", json_file: Path | None
 ) -> None:
-    from benchmarks.bench import checked
-    from benchmarks.sizes import measure_size, sizes_table
-    from mrcfa.files import check_writable, replaced
+    from mrcfa.benchmarks.bench import checked
+    from mrcfa.benchmarks.sizes import measure_size, sizes_table
+    from mrcfa.machine.files import check_writable, replaced
     from mrcfa.model.config import check_size
 
     if len(sizes) < 2:
@@ -152,7 +152,7 @@ def _console() -> "Console":
     """As wide as the terminal, or as the widest table."""
     from rich.console import Console
 
-    from benchmarks.table import WIDTH
+    from mrcfa.benchmarks.table import WIDTH
 
     console = Console()
     if not console.is_terminal:
@@ -162,7 +162,7 @@ def _console() -> "Console":
 
 def _texts(json_file: Path | None, report: Path) -> "dict[Path, Callable[[Result], str]]":
     """What is written of a result, by place."""
-    from benchmarks.result import Result
+    from mrcfa.benchmarks.result import Result
 
     if json_file == report:
         raise Mismatch(f"--json and --report both name {report}; give them different names")
@@ -171,7 +171,7 @@ def _texts(json_file: Path | None, report: Path) -> "dict[Path, Callable[[Result
         texts[json_file] = Result.to_json_lines
     try:
         with extras_named():
-            from benchmarks.report import report as page
+            from mrcfa.benchmarks.report import report as page
         texts[report] = page
     except MissingExtra as error:
         typer.echo(f"mrcfa: no report will be written: {error}", err=True)
@@ -220,8 +220,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure mIoU, weighted IoU, pixel accuracy, mVC8 and mVC16; goes on where it stopped."""
-    from benchmarks import evaluate as evaluation
-    from benchmarks.candidate import Candidate
+    from mrcfa.benchmarks import evaluate as evaluation
+    from mrcfa.benchmarks.candidate import Candidate
 
     options = evaluation.EvalOptions(dataset, split, limit, vspw_script)
     candidates = [Candidate(bundle, backend, cold_start, single, precision)]

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peer import peer_file
+from mrcfa.benchmarks.peer import peer_file
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.flavours import Flavour, complaint, heard, logger
+from mrcfa.bundle.layers import layers, plan_cost
+from mrcfa.bundle.manifest import Engine, PlanCost
 from mrcfa.errors import RuntimeFailed, Unsupported
-from mrcfa.extras import MissingExtra, load
-from mrcfa.flavours import Flavour, complaint, heard, logger
-from mrcfa.layers import layers, plan_cost
-from mrcfa.manifest import Engine, PlanCost
+from mrcfa.machine.extras import MissingExtra, load
 
 
 def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
@@ -25,7 +25,7 @@ def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
         trt = Flavour.RTX.load()
         path = peer_file(bundle, "fp16")
         if not path.is_file():
-            load("benchmarks.segformer").write_segformer(bundle, "fp16", path)
+            load("mrcfa.benchmarks.segformer").write_segformer(bundle, "fp16", path)
     except MissingExtra:
         return {}
     costs = {each.name: _cost(trt, path, each.compute_capabilities) for each in engines}

@@ -7,13 +7,13 @@ from enum import Enum
 from functools import partial
 
 from mrcfa.backends import BACKENDS, Backend, Options, Unfit, open_backend
+from mrcfa.backends.address import EXAMPLE, is_address
 from mrcfa.backends.records import full_name, parts_of
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.manifest import Device, Engine, Limits
 from mrcfa.errors import InvalidValue, named
-from mrcfa.extras import extras_named
-from mrcfa.machine import gpus
-from mrcfa.manifest import Device, Engine, Limits
-from mrcfa.serving.address import EXAMPLE, is_address
+from mrcfa.machine.extras import extras_named
+from mrcfa.machine.hardware import gpus
 
 CLIP = "eager-clip"
 REFERENCE = "eager"
@@ -121,7 +121,7 @@ def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
 
 
 def _eager_clip(bundle: Bundle, threads: int) -> Backend:
-    from benchmarks.eager_clip import EagerClip
+    from mrcfa.benchmarks.eager_clip import EagerClip
 
     return EagerClip(bundle, threads)
 
@@ -135,6 +135,6 @@ def _peer(bundle: Bundle, device: Device, threads: int) -> Contender:
 
 
 def _segformer(bundle: Bundle, provider: str, precision: str, threads: int) -> Backend:
-    from benchmarks.peer import Peer
+    from mrcfa.benchmarks.peer import Peer
 
     return Peer(bundle, provider, precision, threads)

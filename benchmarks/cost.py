@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import Cost, Device, Engine, Graph, Variant
+from mrcfa.bundle.manifest import Cost, Device, Engine, Graph, Variant
 
 PAPER_FPS = 40.1
 """What the paper reports for MRCFA with MiT-B1 on a Quadro RTX 6000."""

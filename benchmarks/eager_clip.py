@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mrcfa.backends import Arrays, Backend, Image
 from mrcfa.bundle import WEIGHTS, Bundle
-from mrcfa.manifest import Output
+from mrcfa.bundle.manifest import Output
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.methods import build_model
 from mrcfa.model.schedule import references_at

@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import mrcfa
-from mrcfa.machine import findings, first_gpu_bus
+from mrcfa.machine.hardware import first_gpu_bus
+from mrcfa.selftest.findings import findings
 
 DEVFREQ = Path("/sys/class/devfreq")
 """Where a Jetson's kernel tells the clocks that `nvidia-smi` does not know there."""

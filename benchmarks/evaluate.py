@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mrcfa
-from benchmarks.candidate import Candidate
+from mrcfa.benchmarks.candidate import Candidate
 from mrcfa.data.dataset import Clip, LabelledVideos
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.data.frames import Classes, labelled_frames
@@ -25,8 +25,8 @@ from mrcfa.data.metrics import (
     mean_consistency,
     pooled_consistency,
 )
-from mrcfa.files import fingerprint
-from mrcfa.kept import Kept
+from mrcfa.machine.files import fingerprint
+from mrcfa.machine.kept import Kept
 from mrcfa.video.feed import ahead
 from mrcfa.video.rounds import Segmenter
 from mrcfa.video.segment import behind

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-from mrcfa.children import python_command  # noqa: E402
 from mrcfa.errors import RuntimeFailed  # noqa: E402
+from mrcfa.machine.children import python_command  # noqa: E402
 
 FRAMES = 3
 """Enough for buffers to reach their size."""
@@ -39,7 +39,9 @@ class Footprint:
 
 
 def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
-    command = python_command("-m", "benchmarks.footprint", str(bundle), contender, str(threads))
+    command = python_command(
+        "-m", "mrcfa.benchmarks.footprint", str(bundle), contender, str(threads)
+    )
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -58,11 +60,11 @@ def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
 def measure(bundle: Path, contender: str, threads: int) -> Footprint:
     import numpy as np
 
-    from benchmarks.contenders import CHOICES, contenders
-    from benchmarks.environment import device_memory_used
+    from mrcfa.backends.address import is_address
+    from mrcfa.benchmarks.contenders import CHOICES, contenders
+    from mrcfa.benchmarks.environment import device_memory_used
     from mrcfa.bundle import Bundle
-    from mrcfa.manifest import Device
-    from mrcfa.serving.address import is_address
+    from mrcfa.bundle.manifest import Device
 
     opened = Bundle.open(bundle)
     names = (contender,) if is_address(contender) else CHOICES

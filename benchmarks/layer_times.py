@@ -9,9 +9,9 @@ from typing import Any
 
 from mrcfa.backends.cuda import Cuda, CudaStream, DeviceArray
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.flavours import Flavour, complaint, heard, load_plugin, logger
+from mrcfa.bundle.manifest import Engine, Graph
 from mrcfa.errors import RuntimeFailed, member
-from mrcfa.flavours import Flavour, complaint, heard, load_plugin, logger
-from mrcfa.manifest import Engine, Graph
 
 SLOWEST = 10
 RUNS = 20

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.clip import LOOP, Images, looped
 from mrcfa.backends import Arrays, Backend
-from mrcfa.checks import Check
+from mrcfa.benchmarks.clip import LOOP, Images, looped
+from mrcfa.bundle.checks import Check
+from mrcfa.bundle.manifest import Limits, Output
+from mrcfa.bundle.parity import Parity
 from mrcfa.data.metrics import ConfusionMatrix
-from mrcfa.manifest import Limits, Output
-from mrcfa.parity import Parity
 
 WORST_SHARE = 0.005
 """Classes with a smaller share of the pixels count in the mean IoU, but not in the lowest one,

@@ -6,8 +6,8 @@ import mrcfa
 from mrcfa.backends import Arrays, Backend, Image
 from mrcfa.backends.onnxruntime import open_session
 from mrcfa.bundle import WEIGHTS, Bundle
-from mrcfa.extras import load
-from mrcfa.files import cache_folder, fingerprint
+from mrcfa.machine.extras import load
+from mrcfa.machine.files import cache_folder, fingerprint
 
 
 class Peer(Backend):
@@ -19,7 +19,7 @@ class Peer(Backend):
     def __init__(self, bundle: Bundle, provider: str, precision: str, threads: int) -> None:
         path = peer_file(bundle, precision)
         if not path.is_file():
-            load("benchmarks.segformer").write_segformer(bundle, precision, path)
+            load("mrcfa.benchmarks.segformer").write_segformer(bundle, precision, path)
         self._session = open_session(path.read_bytes(), path, provider, threads)
         self._output = bundle.manifest.output.value
         self.name = f"{peer_name(bundle)} in onnxruntime ({provider.upper()}, {precision})"

@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from benchmarks.cost import GpuModel, intensity
-from benchmarks.result import Row
-from mrcfa.manifest import Cost, Quantization
+from mrcfa.benchmarks.cost import GpuModel, intensity
+from mrcfa.benchmarks.result import Row
+from mrcfa.bundle.manifest import Cost, Quantization
 
 WIDTH = 5.6
 """Inches of 72 units: narrow enough that 12-unit letters are legible on a phone."""

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.candidate import Candidate
-from benchmarks.evaluate import EvalOptions, evaluate, forget
+from mrcfa.benchmarks.candidate import Candidate
+from mrcfa.benchmarks.evaluate import EvalOptions, evaluate, forget
 from mrcfa.bundle import Bundle
-from mrcfa.inspection import quantization_lines
-from mrcfa.manifest import Device, Engine, Quantization
+from mrcfa.bundle.inspection import quantization_lines
+from mrcfa.bundle.manifest import Device, Engine, Quantization
 
 PROVIDER = "onnxruntime:cpu"
 """Runs every precision on any machine."""

@@ -7,8 +7,8 @@ from string import Template
 
 import numpy as np
 
-from benchmarks import precisions
-from benchmarks.cost import (
+from mrcfa.benchmarks import precisions
+from mrcfa.benchmarks.cost import (
     GPUS,
     PAPER_FPS,
     PAPER_GPU,
@@ -19,17 +19,17 @@ from benchmarks.cost import (
     known_gpu,
     totals,
 )
-from benchmarks.plots import (
+from mrcfa.benchmarks.plots import (
     latency_distribution,
     roofline,
     sensitivity_curve,
     stage_breakdown,
     timeline,
 )
-from benchmarks.result import Outcome, Result, Verdict
-from benchmarks.strip import difference_picture, frame_picture, mask_picture
-from benchmarks.table import COLUMNS, NOTHING, boundary, cells, notes, shown
-from mrcfa.manifest import Cost, Output
+from mrcfa.benchmarks.result import Outcome, Result, Verdict
+from mrcfa.benchmarks.strip import difference_picture, frame_picture, mask_picture
+from mrcfa.benchmarks.table import COLUMNS, NOTHING, boundary, cells, notes, shown
+from mrcfa.bundle.manifest import Cost, Output
 
 _SIGNS = {"<=": "≤", ">=": "≥"}
 _STATUS = {Verdict.PASSED: "passed", Verdict.FAILED: "failed", Verdict.STOPPED: "failed"}

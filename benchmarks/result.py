@@ -8,19 +8,19 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import USUAL, Contender, Role, check_names
-from benchmarks.cost import ceilings
-from benchmarks.footprint import Footprint
-from benchmarks.layer_times import LayerTime
-from benchmarks.parity import MARKS, Mask
-from benchmarks.precisions import Precision, precisions
-from benchmarks.speed import Ratio, Speed, ratio
+from mrcfa.benchmarks.contenders import USUAL, Contender, Role, check_names
+from mrcfa.benchmarks.cost import ceilings
+from mrcfa.benchmarks.footprint import Footprint
+from mrcfa.benchmarks.layer_times import LayerTime
+from mrcfa.benchmarks.parity import MARKS, Mask
+from mrcfa.benchmarks.precisions import Precision, precisions
+from mrcfa.benchmarks.speed import Ratio, Speed, ratio
 from mrcfa.bundle import EIGHT_BITS, MANIFEST, Bundle
-from mrcfa.checks import Check
+from mrcfa.bundle.checks import Check
+from mrcfa.bundle.manifest import Device, PlanCost
+from mrcfa.bundle.parity import SAME_CLASS
 from mrcfa.errors import InvalidValue, named
-from mrcfa.files import sha256
-from mrcfa.manifest import Device, PlanCost
-from mrcfa.parity import SAME_CLASS
+from mrcfa.machine.files import sha256
 
 PICTURED = 3
 """Frames whose masks are kept for the report."""

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from mrcfa.bundle import WEIGHTS, Bundle
-from mrcfa.files import replaced
-from mrcfa.manifest import Output
+from mrcfa.bundle.manifest import Output
+from mrcfa.machine.files import replaced
 from mrcfa.model import segformer
 from mrcfa.model.frames import FullSizeMask, Normalise
 from mrcfa.model.methods import build_model

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.clip import benchmark_clip, looped
-from benchmarks.contenders import Contender, Role, contenders
-from benchmarks.footprint import footprint
-from benchmarks.result import BenchOptions
-from benchmarks.speed import Speed, Stopwatch
-from benchmarks.table import NOTHING, markdown_table
 from mrcfa.backends import Backend, Unfit
+from mrcfa.benchmarks.clip import benchmark_clip, looped
+from mrcfa.benchmarks.contenders import Contender, Role, contenders
+from mrcfa.benchmarks.footprint import footprint
+from mrcfa.benchmarks.result import BenchOptions
+from mrcfa.benchmarks.speed import Speed, Stopwatch
+from mrcfa.benchmarks.table import NOTHING, markdown_table
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.manifest import Device
 from mrcfa.errors import Unsupported
-from mrcfa.extras import MissingExtra
-from mrcfa.manifest import Device
+from mrcfa.machine.extras import MissingExtra
 
 if TYPE_CHECKING:
     from rich.table import Table

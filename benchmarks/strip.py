@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.extras import load
+from mrcfa.machine.extras import load
 
 WIDTH = 360
 """Pixels at most: a report is read, not measured."""

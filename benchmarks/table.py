@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from benchmarks import precisions
-from benchmarks.result import Outcome, Result, Row
-from mrcfa import machine
+from mrcfa.benchmarks import precisions
+from mrcfa.benchmarks.result import Outcome, Result, Row
+from mrcfa.bundle.manifest import Device
 from mrcfa.errors import named
-from mrcfa.manifest import Device
+from mrcfa.machine import hardware
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -114,7 +114,7 @@ def _not_run(result: Result) -> list[str]:
 def idle_gpu(result: Result) -> list[str]:
     """What did not run although a GPU is there, and why."""
     idle = [row for row in result.rows if row.outcome is Outcome.NOT_RUN]
-    return [f"{row.name} did not run: {row.reason}" for row in idle] if machine.gpus() else []
+    return [f"{row.name} did not run: {row.reason}" for row in idle] if hardware.gpus() else []
 
 
 def boundary(result: Result) -> str:

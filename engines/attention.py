@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import onnx
 
-from engines.rewriting import shapes_of
+from mrcfa.engines.rewriting import shapes_of
 
 KEYS_ON_TURING, SMALL_HEAD = 384, 32
 """How many keys TensorRT-RTX fuses there in INT8, and the heads for which that does not matter."""

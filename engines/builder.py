@@ -14,14 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from engines.choices import PluginUse
-from engines.progress import Progress, interruptible, monitor
-from engines.target import Target
 from mrcfa.bundle import MANIFEST, Bundle
-from mrcfa.errors import InvalidValue, Mismatch, MrcfaError, RuntimeFailed, Unsupported
-from mrcfa.extras import load
-from mrcfa.files import check_writable, write_whole
-from mrcfa.flavours import (
+from mrcfa.bundle.flavours import (
     PLUGIN_NAME,
     TOPK_LIMIT,
     WARNING,
@@ -32,9 +26,15 @@ from mrcfa.flavours import (
     load_plugin,
     logger,
 )
-from mrcfa.graph_file import check_graph
-from mrcfa.layers import Layer, layers, plan_cost
-from mrcfa.manifest import Device, Engine, PlanCost
+from mrcfa.bundle.graph_file import check_graph
+from mrcfa.bundle.layers import Layer, layers, plan_cost
+from mrcfa.bundle.manifest import Device, Engine, PlanCost
+from mrcfa.engines.choices import PluginUse
+from mrcfa.engines.progress import Progress, interruptible, monitor
+from mrcfa.engines.target import Target
+from mrcfa.errors import InvalidValue, Mismatch, MrcfaError, RuntimeFailed, Unsupported
+from mrcfa.machine.extras import load
+from mrcfa.machine.files import check_writable, write_whole
 from mrcfa.model.config import Config
 
 HIGHEST_LEVEL = 5
@@ -228,12 +228,12 @@ class _Compiler:
         if plugin:
             del model.functions[:]
         forms = [model]
-        shifts = load("engines.shifts")
+        shifts = load("mrcfa.engines.shifts")
         if self._target.flavour is Flavour.RTX and shifts.has_grouped_convs(model):
-            last = load("engines.depthwise").with_channels_last(model)
+            last = load("mrcfa.engines.depthwise").with_channels_last(model)
             shifted = shifts.without_grouped_convs(last)
             forms = [shifted] if 75 in self._target.sms else [model, shifted]
-        attention = load("engines.attention")
+        attention = load("mrcfa.engines.attention")
         if 75 in self._target.sms and attention.has_narrow_attention(model):
             wide = [attention.with_fp16_attention(form) for form in forms]
             forms = wide if attention.is_too_large_for_turing(model) else [*forms, *wide]

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from engines.choices import FlavourChoice, PluginUse
-from mrcfa.progress import filling
+from mrcfa.console.progress import filling
+from mrcfa.engines.choices import FlavourChoice, PluginUse
 
 
 def build(
@@ -52,10 +52,10 @@ def build(
     verbose: Annotated[bool, typer.Option("--verbose", help="Print all TensorRT says.")] = False,
 ) -> None:
     """Compile a bundle's graphs to TensorRT engines, for the GPU here or for the usual ones."""
-    from engines.builder import BuildOptions, build_engines
-    from engines.gpus import compute_capability, parse_sm
-    from engines.target import choose_targets
-    from engines.warm import warmed
+    from mrcfa.engines.builder import BuildOptions, build_engines
+    from mrcfa.engines.gpus import compute_capability, parse_sm
+    from mrcfa.engines.target import choose_targets
+    from mrcfa.engines.warm import warmed
 
     wanted = [*map(parse_sm, sm or ()), *map(compute_capability, gpu or ())]
     options = BuildOptions(

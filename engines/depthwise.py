@@ -14,8 +14,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.helper import get_attribute_value
 
-from engines.rewriting import Part, Rewriting, put_into, shapes_of
-from engines.shifts import is_plain_and_grouped
+from mrcfa.engines.rewriting import Part, Rewriting, put_into, shapes_of
+from mrcfa.engines.shifts import is_plain_and_grouped
 
 Array = np.ndarray[Any, Any]
 TO_FIRST, TO_LAST = [0, 3, 1, 2], [0, 2, 3, 1]

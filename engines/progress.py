@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from mrcfa.interrupts import handled
+from mrcfa.machine.interrupts import handled
 
 Progress = Callable[[str, float], None]
 """Hears what is being built and which share of it is done, 0 to 1."""

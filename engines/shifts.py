@@ -16,7 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.helper import get_attribute_value
 
-from engines.rewriting import Part, Rewriting, put_into, shapes_of
+from mrcfa.engines.rewriting import Part, Rewriting, put_into, shapes_of
 
 Array = np.ndarray[Any, Any]
 

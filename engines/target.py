@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from engines.choices import FlavourChoice
-from engines.gpus import JETSONS
-from mrcfa import machine
+from mrcfa.bundle.flavours import Flavour
+from mrcfa.engines.choices import FlavourChoice
+from mrcfa.engines.gpus import JETSONS
 from mrcfa.errors import Unsupported, named
-from mrcfa.extras import MissingExtra, install_command
-from mrcfa.flavours import Flavour
+from mrcfa.machine import hardware
+from mrcfa.machine.extras import MissingExtra, install_command
 
 OLDEST_TENSORRT = (10, 3)
 """JetPack 6's. Before it LayerNormalization, strong typing or IPluginV3 are missing."""
@@ -46,7 +46,7 @@ def choose_targets(
     `auto` takes TensorRT if it is there with the GPU asked for, and TensorRT-RTX otherwise.
     """
     first_sm = FIRST_SM.get(precision, 0)
-    present = dict.fromkeys(gpu.sm for gpu in machine.gpus())
+    present = dict.fromkeys(gpu.sm for gpu in hardware.gpus())
     here = [sm for sm in present if sm >= first_sm]
     lacking = sorted(sm for sm in sms or ([] if here else present) if sm < first_sm)
     if lacking:
@@ -73,7 +73,7 @@ def choose_target(flavour: FlavourChoice, sms: Sequence[int]) -> Target:
         return _on_this_gpu(sms)
     if flavour is FlavourChoice.RTX:
         return _for_any_rtx(sms)
-    gpus = machine.gpus()
+    gpus = hardware.gpus()
     if gpus and set(sms) <= {gpus[0].sm}:
         try:
             return _on_this_gpu(sms)
@@ -83,7 +83,7 @@ def choose_target(flavour: FlavourChoice, sms: Sequence[int]) -> Target:
         return _for_any_rtx(sms)
     except MissingExtra:
         raise MissingExtra(
-            "no TensorRT is installed: TensorRT-RTX builds for RTX GPUs on any machine, "
+            "no TensorRT is installed: TensorRT-RTX builds for RTX GPUs on any hardware, "
             f"{install_command('rtx')}; TensorRT for the GPU it runs on, "
             f"{install_command('tensorrt')}, and a Jetson has it from JetPack"
         ) from None
@@ -95,7 +95,7 @@ def _on_this_gpu(sms: Sequence[int]) -> Target:
     if version < OLDEST_TENSORRT:
         oldest = ".".join(map(str, OLDEST_TENSORRT))
         raise Unsupported(f"TensorRT {trt.__version__} is too old; mrcfa needs {oldest} or later")
-    gpus = machine.gpus()
+    gpus = hardware.gpus()
     if not gpus:
         raise Unsupported(
             "TensorRT builds for the GPU of its machine alone, and none is visible here; "

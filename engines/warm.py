@@ -6,16 +6,16 @@ from time import perf_counter
 
 import numpy as np
 
-from mrcfa import machine
 from mrcfa.bundle import Bundle, Unfit
-from mrcfa.extras import MissingExtra
-from mrcfa.stream import Stream
+from mrcfa.machine import hardware
+from mrcfa.machine.extras import MissingExtra
+from mrcfa.stream.stream import Stream
 
 
 def warmed(path: Path, plugin_library: Path | None = None) -> Iterator[str]:
     """A sentence for each engine of the bundle. TensorRT-RTX compiles for the GPU it runs on when
     an engine is first opened there; the backend keeps that in the user's cache."""
-    if not machine.gpus():
+    if not hardware.gpus():
         yield "warming: not run, no GPU is visible here; run mrcfa build --warm where the GPU is"
         return
     for engine in Bundle.open(path).manifest.engines:

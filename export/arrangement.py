@@ -6,8 +6,8 @@ from typing import Any
 import onnx
 from torch import nn
 
-from export.groups import DecoderMemory, Groups, at_preset_size, usual_budget
-from mrcfa.manifest import Output
+from mrcfa.bundle.manifest import Output
+from mrcfa.export.groups import DecoderMemory, Groups, at_preset_size, usual_budget
 from mrcfa.model.config import Config
 
 Size = tuple[int, int]

@@ -4,16 +4,16 @@ from typing import Any
 
 from torch import nn
 
-from export.arrangement import Arrangement, Size
-from export.encoder import EncoderGraph
-from export.feature_pyramid import PyramidDecoder, PyramidEncoder
-from export.groups import Groups
-from export.mask import GatheredMask
-from export.ort_cpu.arrangement import ORT_CPU, sliced
-from export.ort_cpu.retrieval import LastAxisMask
-from export.plain import PLAIN, fusible
-from export.segformer import Answer, SegFormerDecoder, SegFormerEncoder
-from mrcfa.manifest import Output
+from mrcfa.bundle.manifest import Output
+from mrcfa.export.arrangement import Arrangement, Size
+from mrcfa.export.encoder import EncoderGraph
+from mrcfa.export.feature_pyramid import PyramidDecoder, PyramidEncoder
+from mrcfa.export.groups import Groups
+from mrcfa.export.mask import GatheredMask
+from mrcfa.export.ort_cpu.arrangement import ORT_CPU, sliced
+from mrcfa.export.ort_cpu.retrieval import LastAxisMask
+from mrcfa.export.plain import PLAIN, fusible
+from mrcfa.export.segformer import Answer, SegFormerDecoder, SegFormerEncoder
 from mrcfa.model.config import Config, Method
 
 _ENCODERS: dict[Method, type[EncoderGraph] | type[SegFormerEncoder]] = {

@@ -15,18 +15,18 @@ import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
 
-from export.onnx_graph import logits_name
-from export.ort_cpu.turns import brought_out
-from export.reference import margins_noted, refined_quickly
-from export.slices import attention_in_slices
+from mrcfa.bundle.manifest import STATE, Limits, Output
+from mrcfa.bundle.parity import Parity
 from mrcfa.data.synthetic import drifting_clip
 from mrcfa.errors import NotEqual
-from mrcfa.manifest import STATE, Limits, Output
+from mrcfa.export.onnx_graph import logits_name
+from mrcfa.export.ort_cpu.turns import brought_out
+from mrcfa.export.reference import margins_noted, refined_quickly
+from mrcfa.export.slices import attention_in_slices
 from mrcfa.model.config import Config
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.streaming import Memory, decode_next, remember
-from mrcfa.parity import Parity
 
 SHORTEST_CLIP = 12
 LARGE = 1 << 20

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mrcfa
-from export.quantization.choices import EightBits, Method
-from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
+from mrcfa.bundle.manifest import Output
+from mrcfa.console.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
+from mrcfa.console.progress import filling, working
 from mrcfa.data import demo as demo_model
 from mrcfa.data.datasets import DATASETS, dataset_named
 from mrcfa.data.labels import Labels, read_labels
 from mrcfa.errors import Mismatch, named
-from mrcfa.manifest import Output
+from mrcfa.export.quantization.choices import EightBits, Method
 from mrcfa.model.config import Backbone
-from mrcfa.progress import filling, working
 
 if TYPE_CHECKING:
     from mrcfa.training.checkpoints import Facts
@@ -101,9 +101,9 @@ def export(
             err=True,
         )
 
-    from export.exporter import ExportOptions, check_options, export_bundle
-    from export.memory import WORTH_TELLING, check_memory
-    from export.variants import variants_named
+    from mrcfa.export.exporter import ExportOptions, check_options, export_bundle
+    from mrcfa.export.memory import WORTH_TELLING, check_memory
+    from mrcfa.export.variants import variants_named
 
     options = ExportOptions(
         frame=taken,
@@ -159,8 +159,8 @@ def quantize(
     force: Annotated[bool, typer.Option("--force", help="Replace the variant.")] = False,
 ) -> None:
     """Add an 8-bit variant to a bundle: as many blocks as the allowed loss lets be in 8 bits."""
-    from export.quantization.quantizer import QuantizeOptions, quantize
-    from mrcfa.inspection import quantization_lines
+    from mrcfa.bundle.inspection import quantization_lines
+    from mrcfa.export.quantization.quantizer import QuantizeOptions, quantize
 
     options = QuantizeOptions(
         data=data,

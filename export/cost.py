@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from mrcfa.manifest import Cost
+from mrcfa.bundle.manifest import Cost
 
 _FREE = {
     *("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Constant"),

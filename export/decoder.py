@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.groups import Groups
-from export.mask import GatheredMask
-from export.precision import widened
-from export.refinement import (
+from mrcfa.bundle.manifest import Output
+from mrcfa.export.groups import Groups
+from mrcfa.export.mask import GatheredMask
+from mrcfa.export.precision import widened
+from mrcfa.export.refinement import (
     Affinity,
     MapNorm,
     QueriesByScale,
@@ -26,10 +27,9 @@ from export.refinement import (
     steps_of,
     upsampled,
 )
-from export.repeated import Repeated, Spec
-from export.select_tokens import select_tokens
-from export.tensors import entry_columns, selection
-from mrcfa.manifest import Output
+from mrcfa.export.repeated import Repeated, Spec
+from mrcfa.export.select_tokens import select_tokens
+from mrcfa.export.tensors import entry_columns, selection
 from mrcfa.model.config import Config
 from mrcfa.model.frames import resize
 from mrcfa.model.mrcfa import MRCFA

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.folds import (
+from mrcfa.export.folds import (
     Affine,
     affine,
     conv_of,
@@ -16,8 +16,8 @@ from export.folds import (
     fold_query_scale,
     fold_values,
 )
-from export.interpolation import Interpolation, Size
-from export.precision import widened
+from mrcfa.export.interpolation import Interpolation, Size
+from mrcfa.export.precision import widened
 from mrcfa.model.frames import Normalise, resize
 from mrcfa.model.mit import Block, MiT, MixFFN, as_image, as_tokens
 from mrcfa.model.mrcfa import MRCFA

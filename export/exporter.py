@@ -11,29 +11,28 @@ import torch
 from onnx import TensorProto
 
 import mrcfa
-from export.arrangement import Arrangement
-from export.check import Proof, check_graphs
-from export.cost import activation_bytes, graph_cost, parameter_count
-from export.onnx_graph import HIGHEST_OPSET, LOWEST_OPSET, logits_name, to_onnx
-from export.ort_cpu.turns import in_turn
-from export.tensors import decoder_inputs, encoder_outputs, entry_columns, selection
-from export.variants import DEFAULT, VARIANTS, Variant
-from mrcfa import manifest
 from mrcfa.bounds import SIDE, STREAMS
-from mrcfa.bundle import EXPECTED, WEIGHTS, Bundle, write_bundle
-from mrcfa.checks import Check
+from mrcfa.bundle import EXPECTED, WEIGHTS, Bundle, manifest, write_bundle
+from mrcfa.bundle.checks import Check
+from mrcfa.bundle.flavours import TOPK_LIMIT
+from mrcfa.bundle.manifest import STATE, Graph, Manifest, Output, TensorSpec, Weights
+from mrcfa.bundle.parity import Parity
 from mrcfa.data.datasets import dataset_named
+from mrcfa.data.decoding import printable
 from mrcfa.data.labels import Labels, numbered
-from mrcfa.decoding import printable
 from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported, named
-from mrcfa.files import sha256
-from mrcfa.flavours import TOPK_LIMIT
-from mrcfa.manifest import STATE, Graph, Manifest, Output, TensorSpec, Weights
+from mrcfa.export.arrangement import Arrangement
+from mrcfa.export.check import Proof, check_graphs
+from mrcfa.export.cost import activation_bytes, graph_cost, parameter_count
+from mrcfa.export.onnx_graph import HIGHEST_OPSET, LOWEST_OPSET, logits_name, to_onnx
+from mrcfa.export.ort_cpu.turns import in_turn
+from mrcfa.export.tensors import decoder_inputs, encoder_outputs, entry_columns, selection
+from mrcfa.export.variants import DEFAULT, VARIANTS, Variant
+from mrcfa.machine.files import sha256
 from mrcfa.model.config import MEAN, MLP_RATIO, STD, Config, Method
 from mrcfa.model.methods import build_model
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights, save_weights
-from mrcfa.parity import Parity
 
 LARGEST_TENSOR = 2**31 - 1
 """Elements that TensorRT allows in one tensor."""

@@ -7,11 +7,11 @@ A ReLU lies between the values and the classifier, which therefore cannot be fol
 import torch
 from torch import Tensor, nn
 
-from export.decoder import STM, Recall, for_references, summed_by_stream
-from export.encoder import EncoderGraph, TokenConv
-from export.folds import Affine, affine, conv_of
-from export.precision import widely
-from export.segformer import Answer
+from mrcfa.export.decoder import STM, Recall, for_references, summed_by_stream
+from mrcfa.export.encoder import EncoderGraph, TokenConv
+from mrcfa.export.folds import Affine, affine, conv_of
+from mrcfa.export.precision import widely
+from mrcfa.export.segformer import Answer
 from mrcfa.model.feature_pyramid import FeaturePyramid
 from mrcfa.model.frames import resize
 

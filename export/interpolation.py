@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.precision import Wide, widened
+from mrcfa.export.precision import Wide, widened
 from mrcfa.model.frames import Normalise
 
 Size = tuple[int, int]

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from export.interpolation import Size, Taps, resizing
-from export.precision import Wide
+from mrcfa.export.interpolation import Size, Taps, resizing
+from mrcfa.export.precision import Wide
 
 STRIP = 1 << 25
 """Scores of a strip of the mask. A compiler keeps them on the chip; ONNX Runtime writes them."""

@@ -1,10 +1,10 @@
 """How much memory an export takes, told before it starts."""
 
-from export.exporter import ExportOptions
-from export.variants import Variant
-from mrcfa import machine
+from mrcfa.bundle.manifest import Device
 from mrcfa.errors import Unsupported
-from mrcfa.manifest import Device
+from mrcfa.export.exporter import ExportOptions
+from mrcfa.export.variants import Variant
+from mrcfa.machine import hardware
 from mrcfa.model.config import Config
 
 LIBRARIES = 1_000_000_000
@@ -38,7 +38,7 @@ def _proven(variant: Variant, config: Config, options: ExportOptions) -> int:
 
 def check_memory(config: Config, options: ExportOptions) -> int:
     """What is needed, or an error if this machine has less."""
-    needed, free = needed_bytes(config, options), machine.available_memory()
+    needed, free = needed_bytes(config, options), hardware.available_memory()
     if free is not None and free < needed:
         fewer = "fewer --streams, " if options.streams > 1 else ""
         raise Unsupported(

@@ -17,9 +17,9 @@ from onnx_ir.passes import common as passes
 from onnxscript import optimizer
 from torch import Tensor, nn
 
-from export.repeated import written_out
-from export.select_tokens import DOMAIN, VERSION, SelectTokens, function
 from mrcfa.errors import NotEqual
+from mrcfa.export.repeated import written_out
+from mrcfa.export.select_tokens import DOMAIN, VERSION, SelectTokens, function
 
 LOWEST_OPSET = 17
 """LayerNormalization is one node from here on."""

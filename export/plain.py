@@ -2,16 +2,16 @@
 
 from torch import nn
 
-from export.arrangement import Arrangement, Size
-from export.decoder import DecoderGraph
-from export.encoder import EncoderGraph, GatheredFusion
-from export.folds import fold_fusion
-from export.groups import DecoderMemory, Groups
-from export.interpolation import GatheredPixels
-from export.segformer import SegFormerEncoder
-from export.stages import with_channels_last
-from export.tensors import entry_columns
-from mrcfa.manifest import Output
+from mrcfa.bundle.manifest import Output
+from mrcfa.export.arrangement import Arrangement, Size
+from mrcfa.export.decoder import DecoderGraph
+from mrcfa.export.encoder import EncoderGraph, GatheredFusion
+from mrcfa.export.folds import fold_fusion
+from mrcfa.export.groups import DecoderMemory, Groups
+from mrcfa.export.interpolation import GatheredPixels
+from mrcfa.export.segformer import SegFormerEncoder
+from mrcfa.export.stages import with_channels_last
+from mrcfa.export.tensors import entry_columns
 from mrcfa.model.config import Config
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.segformer import SegFormer

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.folds import Affine, affine, fold_affinity_scale
-from export.precision import Wide, widened
+from mrcfa.export.folds import Affine, affine, fold_affinity_scale
+from mrcfa.export.precision import Wide, widened
 from mrcfa.model.affinity import Refinement
 from mrcfa.model.config import Config
 

@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from export.decoder import LAST_FRAME
-from export.encoder import FoldedFusion, with_channels_first
-from export.folds import affine, conv_of, fold_fusion
+from mrcfa.export.decoder import LAST_FRAME
+from mrcfa.export.encoder import FoldedFusion, with_channels_first
+from mrcfa.export.folds import affine, conv_of, fold_fusion
 from mrcfa.model.frames import Normalise
 from mrcfa.model.segformer import SegFormer
 

@@ -9,7 +9,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from export.folds import Affine, affine, conv_of
+from mrcfa.export.folds import Affine, affine, conv_of
 from mrcfa.model.mit import Attention, Block, MiT, MixFFN, PatchEmbedding, Stage
 
 SHARES = 4

@@ -8,7 +8,7 @@ are split over as many rows as it takes, so their width shrinks by that factor.
 import torch
 from torch import Tensor
 
-from export.select_tokens import SelectTokens
+from mrcfa.export.select_tokens import SelectTokens
 from mrcfa.model.config import FEATURE_CHANNELS, TOP_QUERIES, Config, Method
 
 

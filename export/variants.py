@@ -11,17 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from export.arrangement import Arrangement
-from export.baselines import arrangement_for
-from export.groups import DecoderMemory, Groups
-from export.ort_cpu.arrangement import ORT_CPU
-from export.plain import PLAIN
-from export.precision import in_fp16, in_fp32
-from export.quantization.products import in_products
-from mrcfa.arguments import parse_names
 from mrcfa.bundle import EIGHT_BITS
+from mrcfa.bundle.manifest import Device, Limits
+from mrcfa.console.arguments import parse_names
 from mrcfa.errors import InvalidValue, named
-from mrcfa.manifest import Device, Limits
+from mrcfa.export.arrangement import Arrangement
+from mrcfa.export.baselines import arrangement_for
+from mrcfa.export.groups import DecoderMemory, Groups
+from mrcfa.export.ort_cpu.arrangement import ORT_CPU
+from mrcfa.export.plain import PLAIN
+from mrcfa.export.precision import in_fp16, in_fp32
+from mrcfa.export.quantization.products import in_products
 from mrcfa.model.config import Config
 
 FP32_LIMITS = Limits(

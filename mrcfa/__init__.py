@@ -10,14 +10,14 @@ __version__ = "0.2.0"
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime reads it once, when it loads
 
 _HOME = {
-    "Bundle": "mrcfa.bundle",
+    "Bundle": "mrcfa.bundle.bundle",
     "Config": "mrcfa.model.config",
     "MRCFA": "mrcfa.model.mrcfa",
     "MrcfaError": "mrcfa.errors",
-    "Stream": "mrcfa.stream",
-    "Streams": "mrcfa.streams",
+    "Stream": "mrcfa.stream.stream",
+    "Streams": "mrcfa.stream.streams",
     "load_weights": "mrcfa.model.weights",
-    "preset": "mrcfa.model.config",
+    "preset": "mrcfa.data.presets",
     "save_weights": "mrcfa.model.weights",
 }
 __all__ = [
@@ -35,18 +35,19 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mrcfa.bundle import Bundle
+    from mrcfa.data.presets import preset
     from mrcfa.errors import MrcfaError
-    from mrcfa.model.config import Config, preset
+    from mrcfa.model.config import Config
     from mrcfa.model.mrcfa import MRCFA
     from mrcfa.model.weights import load_weights, save_weights
-    from mrcfa.stream import Stream
-    from mrcfa.streams import Streams
+    from mrcfa.stream.stream import Stream
+    from mrcfa.stream.streams import Streams
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'mrcfa' has no attribute {name!r}")
-    from mrcfa.extras import load
+    from mrcfa.machine.extras import load
 
     value = globals()[name] = getattr(load(_HOME[name]), name)
     return value

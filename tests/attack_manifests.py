@@ -28,7 +28,7 @@ from manifest_cases import mutations  # noqa: E402
 
 from mrcfa import MrcfaError, Stream  # noqa: E402
 from mrcfa.bundle import MANIFEST, Bundle  # noqa: E402
-from mrcfa.inspection import summary  # noqa: E402
+from mrcfa.bundle.inspection import summary  # noqa: E402
 
 SECONDS = 5
 MEGABYTES = 500

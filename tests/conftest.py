@@ -19,11 +19,10 @@ import torch
 from cases import authors_state
 from fill import clip as make_clip
 
-import cli
-from export.exporter import ExportOptions, export_bundle
-from export.variants import VARIANTS
-from mrcfa import MRCFA, load_weights, preset
-from mrcfa.manifest import Output
+from mrcfa import MRCFA, cli, load_weights, preset
+from mrcfa.bundle.manifest import Output
+from mrcfa.export.exporter import ExportOptions, export_bundle
+from mrcfa.export.variants import VARIANTS
 from mrcfa.model.config import Method
 
 Make = Callable[[Path], object]

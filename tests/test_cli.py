@@ -4,8 +4,8 @@ import pytest
 from naming import names
 from typer.testing import CliRunner
 
-import cli
 import mrcfa
+from mrcfa import cli
 from mrcfa.bundle import Bundle
 
 run = CliRunner().invoke
@@ -39,7 +39,7 @@ def test_export_says_that_weights_are_random_and_what_it_wrote(tmp_path, bundle,
         told.update(config=config, path=path, options=options)
         return source
 
-    monkeypatch.setattr("export.exporter.export_bundle", export_bundle)
+    monkeypatch.setattr("mrcfa.export.exporter.export_bundle", export_bundle)
     words = (
         "export --backbone b0 --size 96x160 --frame 108x192 --references 6,3 --keep 0.4 --no-sar"
     )

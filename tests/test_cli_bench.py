@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import benchmarks.bench
-import cli
-from mrcfa.machine import Gpu
+import mrcfa.benchmarks.bench
+from mrcfa import cli
+from mrcfa.machine.hardware import Gpu
 
 QUICK = ("--backends", "onnxruntime:cpu", "--frames", 3, "--drift", 0, "--threads", 1)
 
@@ -16,7 +16,7 @@ QUICK = ("--backends", "onnxruntime:cpu", "--frames", 3, "--drift", 0, "--thread
 @pytest.fixture
 def bench(command, monkeypatch):
     """`bench(…)`: the command in an empty folder, its output as text."""
-    monkeypatch.setattr(benchmarks.bench, "footprint", lambda *_: None)
+    monkeypatch.setattr(mrcfa.benchmarks.bench, "footprint", lambda *_: None)
 
     def call(*words):
         code, out, err = command("bench", *words)
@@ -38,7 +38,7 @@ def test_a_benchmark_prints_a_markdown_table_and_writes_report_and_json(bundle, 
 
 
 def test_rows_that_leave_a_gpu_idle_are_told_on_stderr_too(bundle, bench, monkeypatch):
-    monkeypatch.setattr("mrcfa.machine.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
+    monkeypatch.setattr("mrcfa.machine.hardware.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
     words = ("--backends", "onnxruntime:cpu,tensorrt", *QUICK[2:], "--peer", "none")
     code, out, err = bench(bundle("b0"), *words)
     assert code == 0
@@ -74,8 +74,8 @@ def test_without_a_name_the_papers_bundle_is_made(bundle, bench, monkeypatch):
 
 
 def test_without_matplotlib_there_is_a_table_and_no_report(bundle, bench, monkeypatch):
-    monkeypatch.delitem(sys.modules, "benchmarks.report", raising=False)
-    monkeypatch.delitem(sys.modules, "benchmarks.plots", raising=False)
+    monkeypatch.delitem(sys.modules, "mrcfa.benchmarks.report", raising=False)
+    monkeypatch.delitem(sys.modules, "mrcfa.benchmarks.plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = bench(bundle("b0"), *QUICK, "--peer", "none")
     assert code == 0
@@ -96,7 +96,7 @@ def test_without_matplotlib_there_is_a_table_and_no_report(bundle, bench, monkey
 def test_a_place_that_cannot_be_written_is_named_before_anything_is_measured(
     bundle, bench, monkeypatch, option, place, sentence
 ):
-    monkeypatch.setattr("benchmarks.bench.bench", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("mrcfa.benchmarks.bench.bench", lambda *_: pytest.fail("measured"))
     Path("file").touch()
     code, out, err = bench(bundle("b0"), *QUICK, option, place)
     assert (code, out, err) == (2, "", f"mrcfa: {sentence}\n")

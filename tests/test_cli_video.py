@@ -404,7 +404,7 @@ def test_sample_says_what_it_wrote(command):
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="not run: no /proc to look at processes")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_sample_leaves_no_processes_behind(tmp_path, number):
-    words = [sys.executable, "-m", "cli", "sample", "s", "--videos", "99", "--size", "64x96"]
+    words = [sys.executable, "-m", "mrcfa.cli", "sample", "s", "--videos", "99", "--size", "64x96"]
     run = subprocess.Popen(
         words,
         cwd=tmp_path,

@@ -19,7 +19,7 @@ EXPORT = "import export.check, export.quantization.graphs"
 
 @pytest.mark.parametrize(
     "words",
-    [("-c", STREAM, "BUNDLE"), ("-c", EXPORT), ("-m", "cli", "doctor")],
+    [("-c", STREAM, "BUNDLE"), ("-c", EXPORT), ("-m", "mrcfa.cli", "doctor")],
     ids=["stream", "export", "doctor"],
 )
 def test_nothing_is_sent_and_nothing_about_the_machine_is_kept(words, bundle, tmp_path):

@@ -3,14 +3,14 @@
 import onnx
 from torch import nn
 
-from export.arrangement import Arrangement, Size
-from export.encoder import EncoderGraph
-from export.groups import DecoderMemory, Groups
-from export.ort_cpu.attention import slice_attention
-from export.ort_cpu.corners import with_corner_mask
-from export.ort_cpu.decoder import BLOCK, OrtCpuDecoder
-from export.tensors import entry_columns
-from mrcfa.manifest import Output
+from mrcfa.bundle.manifest import Output
+from mrcfa.export.arrangement import Arrangement, Size
+from mrcfa.export.encoder import EncoderGraph
+from mrcfa.export.groups import DecoderMemory, Groups
+from mrcfa.export.ort_cpu.attention import slice_attention
+from mrcfa.export.ort_cpu.corners import with_corner_mask
+from mrcfa.export.ort_cpu.decoder import BLOCK, OrtCpuDecoder
+from mrcfa.export.tensors import entry_columns
 from mrcfa.model.config import Config
 from mrcfa.model.mit import Block, MiT
 from mrcfa.model.mrcfa import MRCFA

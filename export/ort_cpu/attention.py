@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from export.folds import affine, fold_bias, fold_norm
+from mrcfa.export.folds import affine, fold_bias, fold_norm
 from mrcfa.model.mit import Attention, Block
 
 SCORES = 400_000

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from export.onnx_graph import logits_name
+from mrcfa.export.onnx_graph import logits_name
 
 SCALE = 4
 """Of the mask, as seen from the logits."""

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.decoder import STM, Recall
-from export.groups import Groups
-from export.ort_cpu.refinement import Aggregation, Maps, first_step, layers
-from export.ort_cpu.retrieval import (
+from mrcfa.bundle.manifest import Output
+from mrcfa.export.decoder import STM, Recall
+from mrcfa.export.groups import Groups
+from mrcfa.export.ort_cpu.refinement import Aggregation, Maps, first_step, layers
+from mrcfa.export.ort_cpu.retrieval import (
     ClassesFirst,
     LastAxisMask,
     LastAxisRetrieval,
@@ -21,9 +22,8 @@ from export.ort_cpu.retrieval import (
     Retrieved,
     exponent_offset,
 )
-from export.refinement import Affinity, QueriesByScale, TokenGroup, steps_of
-from export.repeated import Repeated, Spec
-from mrcfa.manifest import Output
+from mrcfa.export.refinement import Affinity, QueriesByScale, TokenGroup, steps_of
+from mrcfa.export.repeated import Repeated, Spec
 from mrcfa.model.config import Config
 from mrcfa.model.frames import resize
 from mrcfa.model.mrcfa import MRCFA

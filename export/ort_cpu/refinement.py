@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from export.refinement import RepeatedConv, Step, upsampled
+from mrcfa.export.refinement import RepeatedConv, Step, upsampled
 
 SMALLEST_GAMMA = 1e-9
 """Takes the place of a γ of zero, by which `SplitNorm` could not divide."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from export.interpolation import Taps, resizing
+from mrcfa.export.interpolation import Taps, resizing
 from mrcfa.model.frames import FullSizeMask, resize
 from mrcfa.model.mrcfa import MRCFA
 

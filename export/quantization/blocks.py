@@ -17,8 +17,8 @@ from functools import cached_property
 import onnx
 from onnx.helper import get_attribute_value
 
-from export.cost import multiply_adds, tensor_shapes
-from export.quantization.formats import Format
+from mrcfa.export.cost import multiply_adds, tensor_shapes
+from mrcfa.export.quantization.formats import Format
 
 PIXEL_CHANNELS = 4
 """A conv of no more channels reads pixels."""

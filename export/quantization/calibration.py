@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime.quantization.calibrate import HistogramCollector
 
-from export.quantization.choices import Method
-from export.quantization.graphs import Image, Pair
 from mrcfa.errors import Unsupported
+from mrcfa.export.quantization.choices import Method
+from mrcfa.export.quantization.graphs import Image, Pair
 
 BINS = 1024
 LEVELS = 255

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.addresses import without_secrets
 from mrcfa.bundle import Bundle
+from mrcfa.console.addresses import without_secrets
 from mrcfa.data.datasets import is_dataset, labelled_videos
 from mrcfa.data.frames import Classes, labelled_frames
 from mrcfa.errors import InvalidValue
-from mrcfa.segmenter import scaled
+from mrcfa.stream.segmenter import scaled
 from mrcfa.video.sources import Source, open_source
 
 STREAM = 16

@@ -8,7 +8,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from mrcfa.manifest import STATE
+from mrcfa.bundle.manifest import STATE
 
 Arrays = dict[str, NDArray[Any]]
 Image = NDArray[np.uint8]

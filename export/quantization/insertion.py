@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from export.quantization.blocks import Block, Wiring
-from export.quantization.formats import Format
+from mrcfa.export.quantization.blocks import Block, Wiring
+from mrcfa.export.quantization.formats import Format
 
 
 def quantized(

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from export.cost import multiply_adds, tensor_shapes
-from export.quantization.blocks import Block
-from export.quantization.loss import Score
-from mrcfa.manifest import Limits
-from mrcfa.parity import Parity
+from mrcfa.bundle.manifest import Limits
+from mrcfa.bundle.parity import Parity
+from mrcfa.export.cost import multiply_adds, tensor_shapes
+from mrcfa.export.quantization.blocks import Block
+from mrcfa.export.quantization.loss import Score
 
 SLACK = 3.0
 """By which errors may be larger elsewhere: other frames, other sums."""

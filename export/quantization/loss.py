@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from export.quantization.footage import Footage
 from mrcfa.bundle import Bundle
 from mrcfa.data.metrics import ConfusionMatrix
-from mrcfa.stream import Stream
+from mrcfa.export.quantization.footage import Footage
+from mrcfa.stream.stream import Stream
 
 WORST_SHARE = 0.005
 """Smaller classes are left out of the worst: one pixel of a dozen would decide."""

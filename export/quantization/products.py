@@ -7,9 +7,9 @@ answer in FP16, and the scales are part of the kernel that reads the answer: hal
 import torch
 from torch import Tensor, nn
 
-from export.folds import Affine, affine
-from export.precision import WideLayerNorm, rounded_to
-from export.stages import LastAxisFFN, channels_first, channels_last, linear_of
+from mrcfa.export.folds import Affine, affine
+from mrcfa.export.precision import WideLayerNorm, rounded_to
+from mrcfa.export.stages import LastAxisFFN, channels_first, channels_last, linear_of
 
 
 class Product(nn.Module):

@@ -7,27 +7,27 @@ from pathlib import Path
 import onnx
 
 import mrcfa
-from export.check import check_graphs
-from export.exporter import ExportOptions, Traced, trace_variant
-from export.onnx_graph import logits_name
-from export.ort_cpu.turns import brought_out
-from export.quantization.blocks import Block, blocks_of, rounded_tensors
-from export.quantization.calibration import Histogram, collect, ranges
-from export.quantization.choices import Method
-from export.quantization.footage import BEYOND_MEMORY, Footage, footage, images_of
-from export.quantization.formats import Format, format_named
-from export.quantization.graphs import Pair, Session
-from export.quantization.insertion import quantized
-from export.quantization.limits import limits_of, shares_of
-from export.quantization.loss import Judge, Score
-from export.quantization.sensitivity import Ranges, Sensitivity, most_blocks
-from export.quantization.work import Work
-from export.variants import VARIANTS
 from mrcfa.bundle import MANIFEST, WEIGHTS, Bundle, write_bundle
-from mrcfa.decoding import printable
+from mrcfa.bundle.manifest import Limits, Manifest, Output, Quantization, Variant
+from mrcfa.data.decoding import printable
 from mrcfa.errors import AlreadyExists, InvalidValue
-from mrcfa.files import check_writable, fingerprint
-from mrcfa.manifest import Limits, Manifest, Output, Quantization, Variant
+from mrcfa.export.check import check_graphs
+from mrcfa.export.exporter import ExportOptions, Traced, trace_variant
+from mrcfa.export.onnx_graph import logits_name
+from mrcfa.export.ort_cpu.turns import brought_out
+from mrcfa.export.quantization.blocks import Block, blocks_of, rounded_tensors
+from mrcfa.export.quantization.calibration import Histogram, collect, ranges
+from mrcfa.export.quantization.choices import Method
+from mrcfa.export.quantization.footage import BEYOND_MEMORY, Footage, footage, images_of
+from mrcfa.export.quantization.formats import Format, format_named
+from mrcfa.export.quantization.graphs import Pair, Session
+from mrcfa.export.quantization.insertion import quantized
+from mrcfa.export.quantization.limits import limits_of, shares_of
+from mrcfa.export.quantization.loss import Judge, Score
+from mrcfa.export.quantization.sensitivity import Ranges, Sensitivity, most_blocks
+from mrcfa.export.quantization.work import Work
+from mrcfa.export.variants import VARIANTS
+from mrcfa.machine.files import check_writable, fingerprint
 from mrcfa.model.methods import build_model
 from mrcfa.model.schedule import references_at
 from mrcfa.model.segformer import SegFormer

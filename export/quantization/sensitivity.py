@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from export.quantization.blocks import Block
-from export.quantization.formats import Format
-from export.quantization.graphs import Arrays, Image, Pair, Session
-from export.quantization.insertion import quantized
 from mrcfa.errors import Unsupported
+from mrcfa.export.quantization.blocks import Block
+from mrcfa.export.quantization.formats import Format
+from mrcfa.export.quantization.graphs import Arrays, Image, Pair, Session
+from mrcfa.export.quantization.insertion import quantized
 
 Graphs = Mapping[str, onnx.ModelProto]
 """`encoder` and `decoder`, which has its logits among its outputs."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from export.quantization.calibration import Histogram, from_bytes, to_bytes
-from mrcfa.kept import Kept
+from mrcfa.export.quantization.calibration import Histogram, from_bytes, to_bytes
+from mrcfa.machine.kept import Kept
 
 HISTOGRAMS = "histograms"
 

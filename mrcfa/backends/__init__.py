@@ -22,9 +22,9 @@ from mrcfa.backends.records import (
     parts_of,
 )
 from mrcfa.bundle import Bundle, Unfit
+from mrcfa.console.notices import tell
 from mrcfa.errors import InvalidValue, Unsupported, named
-from mrcfa.extras import MissingExtra, extras_named, load
-from mrcfa.notices import tell
+from mrcfa.machine.extras import MissingExtra, extras_named, load
 
 __all__ = [
     "BACKENDS",
@@ -193,11 +193,11 @@ def _best(bundle: Bundle, options: Options) -> Backend:
 
 def _explain(backend: Backend, bundle: Bundle, reasons: list[str], strict: bool) -> None:
     """Why this backend runs, if a GPU could do better."""
-    from mrcfa import machine
+    from mrcfa.machine import hardware
 
     if not reasons and not backend.on_gpu and not bundle.manifest.engines:
         reasons = [f"{bundle.path} has no engine yet; build one with: mrcfa build {bundle.path}"]
-    if not reasons or not machine.gpus():
+    if not reasons or not hardware.gpus():
         return
     if strict:
         raise Unsupported(f"only {backend.name} can run {bundle.path} here: {'; '.join(reasons)}")

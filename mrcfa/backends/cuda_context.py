@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from mrcfa.bundle import Unfit
 from mrcfa.errors import NotFound, RuntimeFailed, WrongState
-from mrcfa.extras import MissingExtra, load
-from mrcfa.machine import Gpu
+from mrcfa.machine.extras import MissingExtra, load
+from mrcfa.machine.hardware import Gpu
 
 _Thing = TypeVar("_Thing")
 _CONTEXT_GONE = ("INVALID_CONTEXT", "CONTEXT_IS_DESTROYED", "DEINITIALIZED")

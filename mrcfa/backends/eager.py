@@ -8,8 +8,8 @@ from torch import Tensor
 from mrcfa.backends import Arrays, Image, Options, TwoGraphs
 from mrcfa.backends.records import ColdStart
 from mrcfa.bundle import WEIGHTS, Bundle
+from mrcfa.bundle.manifest import Output
 from mrcfa.errors import InvalidValue
-from mrcfa.manifest import Output
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.methods import build_model
 from mrcfa.model.segformer import Features

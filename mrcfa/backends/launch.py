@@ -2,8 +2,8 @@
 
 from mrcfa.backends.cuda import CudaGraph, CudaStream
 from mrcfa.backends.plans import Context, Tensors
+from mrcfa.console.notices import tell
 from mrcfa.errors import MrcfaError
-from mrcfa.notices import tell
 
 
 class GraphUse:

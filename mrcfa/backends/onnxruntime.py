@@ -12,14 +12,14 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from mrcfa import machine
 from mrcfa.backends import Arrays, Image, Options, TwoGraphs
 from mrcfa.backends.cuda_context import no_gpu
 from mrcfa.bundle import Bundle, Unfit
+from mrcfa.bundle.manifest import STATE, Device
+from mrcfa.console.notices import tell
 from mrcfa.errors import InvalidValue, MrcfaError, RuntimeFailed, Unsupported, named
-from mrcfa.extras import install_command
-from mrcfa.manifest import STATE, Device
-from mrcfa.notices import tell
+from mrcfa.machine import hardware
+from mrcfa.machine.extras import install_command
 
 Values = dict[str, Any]
 """ONNX Runtime's own tensors by name."""
@@ -238,7 +238,7 @@ def _find_cuda(provider: str, device: int) -> str:
     """
     if PROVIDERS[provider] not in ort.get_available_providers():
         raise _useless(provider, "this build of ONNX Runtime has none")
-    cards = machine.gpus()
+    cards = hardware.gpus()
     if cards and device >= len(cards):
         raise no_gpu(device)
     said = io.StringIO()

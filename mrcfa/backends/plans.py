@@ -9,9 +9,9 @@ from mrcfa.backends.cuda import CudaStream, DeviceArray
 from mrcfa.backends.cuda_context import Cuda, Held
 from mrcfa.backends.runtime_cache import RuntimeCache
 from mrcfa.bundle import Bundle, Unfit
+from mrcfa.bundle.flavours import Flavour, complaint, heard, load_plugin, logger
+from mrcfa.bundle.manifest import Engine
 from mrcfa.errors import MrcfaError, RuntimeFailed, member, named
-from mrcfa.flavours import Flavour, complaint, heard, load_plugin, logger
-from mrcfa.manifest import Engine
 
 Tensors = Mapping[str, DeviceArray]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 
+from mrcfa.backends.address import is_address
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.manifest import Device
 from mrcfa.errors import InvalidValue
-from mrcfa.manifest import Device
-from mrcfa.serving.address import is_address
 
 
 class ColdStart(str, Enum):

@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Any
 
 from mrcfa.backends.cuda_context import Cuda, Held
+from mrcfa.bundle.flavours import complaint, heard
+from mrcfa.console.notices import tell
 from mrcfa.errors import MrcfaError
-from mrcfa.files import cache_folder, write_whole
-from mrcfa.flavours import complaint, heard
-from mrcfa.machine import Gpu
-from mrcfa.notices import tell
+from mrcfa.machine.files import cache_folder, write_whole
+from mrcfa.machine.hardware import Gpu
 
 _DIGEST_BYTES = 64  # hexadecimal digits
 

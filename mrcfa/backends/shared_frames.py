@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
-from mrcfa.serving.address import Address
+from mrcfa.backends.address import Address
 
 REGISTER_S = 5.0
 

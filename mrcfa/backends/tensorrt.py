@@ -15,8 +15,8 @@ from mrcfa.backends.cuda_context import Cuda
 from mrcfa.backends.launch import GraphUse, Launch
 from mrcfa.backends.plans import Plans, Tensors, candidates
 from mrcfa.bundle import Bundle, Unfit
+from mrcfa.bundle.manifest import STATE, Engine, Output
 from mrcfa.errors import MrcfaError, Unsupported
-from mrcfa.manifest import STATE, Engine, Output
 
 
 class TensorRTBackend(Backend):

@@ -18,8 +18,12 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype, triton_to_np_dtype
 
 from mrcfa.backends import Arrays, Backend, Image, Options
+from mrcfa.backends.address import Address, Credentials
+from mrcfa.backends.served import Served
 from mrcfa.backends.shared_frames import Ends, SharedFrames
 from mrcfa.bundle import Bundle, Unfit
+from mrcfa.bundle.manifest import Device, Output
+from mrcfa.console.notices import tell
 from mrcfa.errors import (
     Damaged,
     InvalidValue,
@@ -30,10 +34,6 @@ from mrcfa.errors import (
     Unsupported,
     named,
 )
-from mrcfa.manifest import Device, Output
-from mrcfa.notices import tell
-from mrcfa.serving.address import Address, Credentials
-from mrcfa.serving.facts import Served
 
 CALL_S = 5.0
 """A call without a frame is answered at once or not at all."""

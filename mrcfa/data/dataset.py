@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mrcfa.data.labels import Labels
 from mrcfa.errors import Damaged, Mismatch
-from mrcfa.extras import load
+from mrcfa.machine.extras import load
 
 
 @dataclass(frozen=True)

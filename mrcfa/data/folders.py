@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mrcfa.data.dataset import Clip
 from mrcfa.errors import Damaged, NotFound, named
-from mrcfa.files import natural_order
+from mrcfa.machine.files import natural_order
 
 IMAGES = (".jpg", ".png")
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.data.dataset import Clip, LabelledVideos
+from mrcfa.data.images import read_image
 from mrcfa.errors import Mismatch
-from mrcfa.video.sources import read_image
 
 Classes = NDArray[np.uint8]
 

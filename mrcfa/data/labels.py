@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.bounds import FEWEST_CLASSES, LABELS_BYTES, MOST_CLASSES, TEXT
-from mrcfa.decoding import Damage, document, printable, text_of
+from mrcfa.data.decoding import Damage, document, printable, text_of
 from mrcfa.errors import Damaged, InvalidValue, Mismatch, NotFound, named
 
 Colour = tuple[int, int, int]

@@ -1,14 +1,12 @@
 """`Config`, every hyperparameter of a model; `Backbone`, the MiT sizes; `preset`, the paper's."""
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
-from typing import Any
 
 from mrcfa import bounds
-from mrcfa.data.datasets import dataset_named
-from mrcfa.errors import InvalidValue, member, named
+from mrcfa.errors import InvalidValue
 
 HEADS = (1, 2, 5, 8)
 """Of attention in MiT's stages."""
@@ -248,33 +246,6 @@ class Config:
     def key_tokens(self, stride: int) -> int:
         """Key tokens of a scale: those of a coarser grid than the reference's are fewer than N."""
         return self.tokens_at(max(stride, self.key_stride))
-
-
-def preset(dataset: str, backbone: str, **changes: Any) -> Config:
-    """The paper's model for a dataset, with fields of `Config` changed by name.
-
-    >>> preset("vspw", "b1", maa=False, keep=0.3).references
-    (9, 6, 3)
-    """
-    size, kind = member(Backbone, backbone, "backbone"), dataset_named(dataset)
-    config = Config(
-        dataset=kind.name,
-        backbone=size.value,
-        classes=len(kind.labels.names),
-        keep=size.keep,
-        widths=size.widths,
-        depths=size.depths,
-        kernels=size.kernels,
-        affinity_channels=size.affinity_channels,
-        **asdict(kind.preset),
-    )
-    unknown = changes.keys() - config.__dataclass_fields__.keys()
-    if unknown:
-        raise InvalidValue(
-            f"a config has no field {named(sorted(unknown))}; "
-            f"it has {named(config.__dataclass_fields__, most=20)}"
-        )
-    return replace(config, **changes)
 
 
 def check_size(size: tuple[int, int]) -> None:

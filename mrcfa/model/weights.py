@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from mrcfa.errors import Damaged, Mismatch, NotFound, named
-from mrcfa.files import write_whole
+from mrcfa.machine.files import write_whole
 from mrcfa.model.segformer import SegFormer
 
 _STAGE = {"4": "1", "8": "2", "16": "3", "32": "4"}

@@ -1,9 +1,16 @@
-"""`mrcfa selftest`."""
+"""`mrcfa selftest` and `mrcfa doctor`."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from mrcfa.console.arguments import AsJson
+
+if TYPE_CHECKING:
+    from mrcfa.selftest.findings import Finding
 
 
 def selftest(
@@ -18,7 +25,7 @@ def selftest(
 ) -> None:
     """Check every way to run a bundle on this machine; exit code 1 if one does not work."""
     from mrcfa.bundle import Bundle
-    from mrcfa.files import check_writable, write_whole
+    from mrcfa.machine.files import check_writable, write_whole
     from mrcfa.selftest.selftest import passed, report, verdict
     from mrcfa.selftest.selftest import selftest as lines_of
 
@@ -33,3 +40,27 @@ def selftest(
         write_whole(json_file, report(opened, lines).encode())
         typer.echo(f"wrote {json_file}")
     raise typer.Exit(0 if passed(lines) else 1)
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Try what this machine can do, and say what to install or mend for the rest."""
+    from mrcfa.selftest.findings import findings
+    from mrcfa.selftest.trials import tried
+
+    found = tried(findings())
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
+        return
+    for finding in found:
+        typer.echo(_told(finding))
+
+
+def _told(finding: "Finding") -> str:
+    if finding.found is None:
+        sign, text = "-", f"missing; for {finding.enables}: {finding.remedy}"
+    elif finding.works is False:
+        sign, text = "✗", f"{finding.found}, but {finding.said}; {finding.remedy}"
+    else:
+        tried = f" ({finding.said})" if finding.said else ""
+        sign, text = "✓", f"{finding.found}: {finding.enables}{tried}"
+    return f"{sign} {finding.name:13} {text}"

@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import Device
+from mrcfa.bundle.manifest import Device
 from mrcfa.selftest.expected import Expected
 from mrcfa.selftest.line import Fault, Found, Line, line_of
 from mrcfa.selftest.processes import output_of, tool_path

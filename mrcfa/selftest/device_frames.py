@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.backends.cuda import Cuda, CudaStream, DeviceArray, pinned_array
-from mrcfa.stream import Stream
+from mrcfa.stream.stream import Stream
 
 
 def masks_by_device(stream: Stream, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -6,9 +6,9 @@ from types import ModuleType
 
 from mrcfa.backends.cuda import Cuda
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.flavours import Flavour, complaint, heard, load_plugin, logger
+from mrcfa.bundle.manifest import Engine, TensorSpec
 from mrcfa.errors import member
-from mrcfa.flavours import Flavour, complaint, heard, load_plugin, logger
-from mrcfa.manifest import Engine, TensorSpec
 from mrcfa.selftest.line import Fault, Found, NotRun
 
 _DTYPES = {"FLOAT": "float32", "HALF": "float16", "INT32": "int32", "UINT8": "uint8"}

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from mrcfa.bounds import EXPECTED_BYTES, EXPECTED_FRAMES
 from mrcfa.bundle import EXPECTED, Bundle
+from mrcfa.bundle.manifest import Limits
+from mrcfa.bundle.parity import Parity
 from mrcfa.data.synthetic import drifting_clip
 from mrcfa.errors import Damaged
-from mrcfa.manifest import Limits
-from mrcfa.parity import Parity
 from mrcfa.selftest.line import REPORT, Fault, Found
 
 Masks = NDArray[np.uint8]

@@ -9,7 +9,7 @@ from typing import Any
 
 from mrcfa.bundle import Unfit
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import MissingExtra
+from mrcfa.machine.extras import MissingExtra
 
 
 class Outcome(str, Enum):

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 
 import mrcfa
 from mrcfa.bundle import Bundle
-from mrcfa.children import python_command
-from mrcfa.extras import install_command
-from mrcfa.flavours import Flavour
-from mrcfa.machine import package_version
+from mrcfa.bundle.flavours import Flavour
+from mrcfa.machine.children import python_command
+from mrcfa.machine.extras import install_command
+from mrcfa.machine.hardware import package_version
 from mrcfa.selftest.line import REPORT, Fault, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.ways import SelftestWay
 

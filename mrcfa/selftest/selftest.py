@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import mrcfa
-from mrcfa import machine
 from mrcfa.bundle import MANIFEST, Bundle
-from mrcfa.drivers import cuda_needs
+from mrcfa.bundle.manifest import Device
 from mrcfa.errors import named
-from mrcfa.files import sha256
-from mrcfa.machine import Gpu
-from mrcfa.manifest import Device
+from mrcfa.machine import hardware
+from mrcfa.machine.drivers import cuda_needs
+from mrcfa.machine.files import sha256
+from mrcfa.machine.hardware import Gpu
 from mrcfa.selftest.cpp import cpp_line
+from mrcfa.selftest.findings import findings
 from mrcfa.selftest.line import Fault, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.processes import lines_of, pycuda_line, start_line
 from mrcfa.selftest.ways import SelftestWay, ways
@@ -27,7 +28,7 @@ MASKS = "masks"
 def selftest(bundle: Bundle, cpp_tool: Path | None = None) -> Iterator[Line]:
     """About a minute, without torch. Lines come as soon as they are known."""
     yield line_of("bundle", "files", lambda: _files(bundle))
-    cards = machine.gpus()
+    cards = hardware.gpus()
     yield line_of("machine", "CUDA driver", _driver)
     yield line_of("machine", "GPU", lambda: _gpus(cards))
     used = False
@@ -73,7 +74,7 @@ def report(bundle: Bundle, lines: Sequence[Line]) -> str:
         "passed": passed(lines),
         "verdict": verdict(lines),
         "lines": [line.to_json() for line in lines],
-        "machine": [asdict(finding) for finding in machine.findings()],
+        "machine": [asdict(finding) for finding in findings()],
         "python": platform.python_version(),
         "system": platform.platform(),
         "bundle": {
@@ -118,7 +119,7 @@ def _files(bundle: Bundle) -> Found:
 
 def _driver() -> Found:
     """Whether the driver is new enough for every TensorRT and CUDA binding that is installed."""
-    version = machine.cuda_driver()
+    version = hardware.cuda_driver()
     if version is None:
         raise NotRun("there is no NVIDIA driver here, so nothing can run on a GPU")
     needs = cuda_needs()

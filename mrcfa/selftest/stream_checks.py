@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import Device, Output
+from mrcfa.bundle.manifest import Device, Output
 from mrcfa.selftest.expected import Expected, Masks, same
 from mrcfa.selftest.line import REPORT, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.ways import SelftestWay, ways
-from mrcfa.stream import Stream
-from mrcfa.streams import Streams
+from mrcfa.stream.stream import Stream
+from mrcfa.stream.streams import Streams
 
 AGAIN = 4
 """Frames of the clip that are run once more, in threads or after a reset."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from mrcfa.backends.records import BACKENDS, full_name
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import Device, Engine, Limits
-from mrcfa.stream import Stream
+from mrcfa.bundle.manifest import Device, Engine, Limits
+from mrcfa.stream.stream import Stream
 
 
 @dataclass(frozen=True)

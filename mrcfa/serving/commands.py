@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from mrcfa.backends.records import CHOICES
+from mrcfa.bundle.manifest import Device
 from mrcfa.errors import named
-from mrcfa.manifest import Device
 from mrcfa.serving.repository import Platform, ServingOptions, write_repository
 
 
@@ -34,7 +34,7 @@ def triton(
 ) -> None:
     """Write a model repository for NVIDIA Triton: tritonserver --model-repository=REPOSITORY."""
     from mrcfa.bundle import Bundle
-    from mrcfa.machine import gpus
+    from mrcfa.machine.hardware import gpus
 
     options = ServingOptions(
         platform=platform,

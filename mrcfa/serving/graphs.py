@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, ValueInfoProto, compose, helper, numpy_helper
 
-from mrcfa.manifest import STATE
+from mrcfa.bundle.manifest import STATE
 
 READY = "ready"
 """int32 (n, 1), 0 for a row without a frame, whose state Triton leaves undefined."""

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mrcfa.manifest import STATE, Device, Graph, TensorSpec
+from mrcfa.bundle.manifest import STATE, Device, Graph, TensorSpec
 
 Message = Mapping[str, Any]
 """Fields of a protobuf message; a list is a repeated field."""

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError, WrongState
-from mrcfa.extras import load
-from mrcfa.stream import Stream
-from mrcfa.streams import Streams
+from mrcfa.machine.extras import load
+from mrcfa.stream.stream import Stream
+from mrcfa.stream.streams import Streams
 
 START, END = 1, 2
 """Triton's request flags."""

@@ -13,12 +13,12 @@ from enum import Enum
 from pathlib import Path
 
 import mrcfa
+from mrcfa.backends.served import Served
 from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.bundle.manifest import Device, Engine, Graph, Output, TensorSpec
 from mrcfa.errors import AlreadyExists, InvalidValue, Mismatch, Unsupported, named
-from mrcfa.files import replaced, sha256, write_whole
-from mrcfa.manifest import Device, Engine, Graph, Output, TensorSpec
+from mrcfa.machine.files import replaced, sha256, write_whole
 from mrcfa.serving import model_config as config
-from mrcfa.serving.facts import Served
 
 RECORD = "mrcfa.json"
 """What the repository was made of; Triton looks at folders alone."""

@@ -15,10 +15,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from mrcfa.data.decoding import Damage, from_json
 from mrcfa.data.labels import Labels
-from mrcfa.decoding import Damage, from_json
 from mrcfa.errors import Damaged, InvalidValue, NotFound
-from mrcfa.files import CannotWrite, write_whole
+from mrcfa.machine.files import CannotWrite, write_whole
 from mrcfa.model.config import Config
 from mrcfa.model.segformer import SegFormer
 from mrcfa.training.recipe import Recipe

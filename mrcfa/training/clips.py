@@ -15,12 +15,12 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, Sampler
 
 from mrcfa.data.dataset import Clip, LabelledVideos
+from mrcfa.data.images import read_image
 from mrcfa.data.labels import IGNORED
 from mrcfa.errors import Mismatch, NotFound
 from mrcfa.model.config import MEAN, STD
 from mrcfa.model.frames import resize
 from mrcfa.training.recipe import Recipe
-from mrcfa.video.sources import read_image
 
 Frames = list[NDArray[np.uint8]]
 TRIES = 10

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 import mrcfa
-from mrcfa.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
+from mrcfa.console.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
+from mrcfa.console.progress import training
 from mrcfa.errors import InvalidValue, MrcfaError
 from mrcfa.model.config import Backbone, Method
-from mrcfa.progress import training
 from mrcfa.training.recipe import Precision, Recipe
 
 PAPER = Recipe()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mrcfa.files import refusals_told
+from mrcfa.machine.files import refusals_told
 
 LOG = "log.jsonl"
 

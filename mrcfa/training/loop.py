@@ -27,9 +27,9 @@ from mrcfa.errors import (
     RuntimeFailed,
     named,
 )
-from mrcfa.extras import MissingExtra
-from mrcfa.files import CannotWrite
-from mrcfa.interrupts import ENDING, first_interrupt
+from mrcfa.machine.extras import MissingExtra
+from mrcfa.machine.files import CannotWrite
+from mrcfa.machine.interrupts import ENDING, first_interrupt
 from mrcfa.model.config import Config
 from mrcfa.model.methods import build_model
 from mrcfa.model.weights import load_weights

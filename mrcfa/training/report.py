@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.extras import load
-from mrcfa.files import write_whole
+from mrcfa.machine.extras import load
+from mrcfa.machine.files import write_whole
 from mrcfa.training.checkpoints import Facts
 from mrcfa.training.validation import Strip
 

@@ -7,7 +7,7 @@ import numpy as np
 from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.labels import IGNORED
 from mrcfa.errors import counted, named
-from mrcfa.extras import load
+from mrcfa.machine.extras import load
 
 MASKS = 300
 """Looked at, evenly spread; a large dataset has many more."""

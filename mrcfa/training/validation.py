@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.data.dataset import LabelledVideos
+from mrcfa.data.images import read_image
 from mrcfa.data.metrics import ConfusionMatrix, VideoConsistency, mean_consistency
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.streaming import Memory, decode_next
-from mrcfa.video.sources import read_image
 
 WINDOWS = (8, 16)
 Strip = list[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]]

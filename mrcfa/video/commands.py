@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrcfa.arguments import parse_names, parse_size, warn_of_swap
+from mrcfa.backends.address import is_address
 from mrcfa.backends.records import CHOICES
 from mrcfa.bundle import MANIFEST
+from mrcfa.console.arguments import parse_names, parse_size, warn_of_swap
+from mrcfa.console.progress import counting
 from mrcfa.errors import InvalidValue, MrcfaError, counted, named
-from mrcfa.progress import counting
-from mrcfa.serving.address import is_address
 from mrcfa.video.style import Look, Style
 
 if TYPE_CHECKING:
@@ -174,3 +174,21 @@ def _so_far(tallies: "Sequence[Tally]") -> str:
     """For the bar: drops of all inputs, and the latency of the one that has the most of it."""
     slowest = max(tallies, key=lambda tally: tally.latency.percentile_ms(99))
     return f"{sum(tally.dropped for tally in tallies)} dropped, {slowest.latency}"
+
+
+def sample(
+    folder: Annotated[Path, typer.Argument(help="A new directory.")],
+    videos: Annotated[int, typer.Option(min=1, help="How many videos to validate on.")] = 3,
+    train: Annotated[int, typer.Option(min=0, help="How many to train on.")] = 0,
+    test: Annotated[int, typer.Option(min=0, help="How many to test on.")] = 0,
+    frames: Annotated[int, typer.Option(min=1, help="Frames of each video.")] = 24,
+    size: Annotated[str, typer.Option(help="Of the frames, HxW.")] = "480x864",
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other scenes.")] = 0,
+) -> None:
+    """Make a dataset of street scenes with exact masks, and a video, without a download."""
+    from mrcfa.video.sample import write_sample
+
+    counts = {"train": train, "val": videos, "test": test}
+    write_sample(folder, {s: n for s, n in counts.items() if n}, frames, parse_size(size), seed)
+    made = counted(sum(counts.values()), "video")
+    typer.echo(f"wrote {folder}: {made} with masks, and {folder / 'street.mp4'}")

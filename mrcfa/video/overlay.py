@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.errors import InvalidValue, named
-from mrcfa.extras import load
+from mrcfa.machine.extras import load
 from mrcfa.video.sinks import BLANK, Picture
 from mrcfa.video.style import Style
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mrcfa.addresses import without_secrets
+from mrcfa.console.addresses import without_secrets
 from mrcfa.errors import AlreadyExists, InvalidValue, named
 from mrcfa.video.sinks import FILES, kind_of
 from mrcfa.video.sources import IMAGE_SUFFIXES, globbed

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.streams import Streams
+from mrcfa.stream.streams import Streams
 
 Image = NDArray[np.uint8]
 

@@ -16,7 +16,7 @@ from queue import Queue
 from typing import ParamSpec
 
 from mrcfa.errors import MrcfaError, counted
-from mrcfa.interrupts import first_interrupt
+from mrcfa.machine.interrupts import first_interrupt
 from mrcfa.video.cuts import Cuts
 from mrcfa.video.feed import Arrival, Clock, Feed, take_round
 from mrcfa.video.latency import Latencies

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mrcfa.backends.address import is_address
 from mrcfa.bundle import Bundle
 from mrcfa.errors import Unsupported
-from mrcfa.interrupts import first_interrupt
-from mrcfa.serving.address import is_address
-from mrcfa.stream import Stream
-from mrcfa.streams import Streams
+from mrcfa.machine.interrupts import first_interrupt
+from mrcfa.stream.stream import Stream
+from mrcfa.stream.streams import Streams
 from mrcfa.video.overlay import Renderer
 from mrcfa.video.rounds import Batched, Image, Rounds, rounds_of
 from mrcfa.video.segment import Input, Summary, Tally, Watch, segment

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.errors import InvalidValue, Unsupported
-from mrcfa.extras import load
-from mrcfa.files import CannotWrite, CutShort, check_writable, held, refusals_told, replaced
+from mrcfa.machine.extras import load
+from mrcfa.machine.files import CannotWrite, CutShort, check_writable, held, refusals_told, replaced
 
 Picture = NDArray[np.uint8]
 """A mask (h, w) of classes, or RGB (h, w, 3)."""

@@ -17,7 +17,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.addresses import without_secrets
+from mrcfa.console.addresses import without_secrets
+from mrcfa.data.images import read_image
 from mrcfa.errors import (
     Damaged,
     InvalidValue,
@@ -27,8 +28,8 @@ from mrcfa.errors import (
     Unsupported,
     named,
 )
-from mrcfa.extras import load
-from mrcfa.files import natural_order
+from mrcfa.machine.extras import load
+from mrcfa.machine.files import natural_order
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
 PATIENCE_S = 10
@@ -387,21 +388,6 @@ class RawFrames(Source):
         while len(data) < size and (part := self._stream.read(size - len(data))):
             data += part
         return data
-
-
-def read_image(path: Path) -> NDArray[np.uint8]:
-    """An image of any mode as RGB (h, w, 3), upright; transparency is dropped."""
-    pillow, operations = load("PIL.Image"), load("PIL.ImageOps")
-    try:
-        with pillow.open(path) as opened:
-            image = operations.exif_transpose(opened)
-            if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip
-                image = pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-            return np.array(image.convert("RGB"))
-    except MemoryError:
-        raise RuntimeFailed(f"memory ran out for the image {path}; make it smaller") from None
-    except Exception as error:  # each of Pillow's formats has errors of its own
-        raise Damaged(f"the image {path} cannot be read: {error}") from None
 
 
 def _reason(error: Exception) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 import fake_gpu
 import pytest
 
-import benchmarks.bench
-from benchmarks.bench import bench
-from benchmarks.footprint import Footprint
-from benchmarks.result import BenchOptions, Result, Row
+import mrcfa.benchmarks.bench
+from mrcfa.benchmarks.bench import bench
+from mrcfa.benchmarks.footprint import Footprint
+from mrcfa.benchmarks.result import BenchOptions, Result, Row
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import Engine
+from mrcfa.bundle.manifest import Engine
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 
@@ -38,7 +38,7 @@ def benched(once: Once, bundle: Callable[..., Path], peer_cache: Path) -> Result
         options = BenchOptions(frames=4, warmup=9, drift=100, threads=1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                benchmarks.bench, "footprint", lambda *_: Footprint(1.25, 190_000_000, None)
+                mrcfa.benchmarks.bench, "footprint", lambda *_: Footprint(1.25, 190_000_000, None)
             )
             path.write_bytes(pickle.dumps(bench(bundle("b0"), options)))
 
@@ -49,7 +49,7 @@ def benched(once: Once, bundle: Callable[..., Path], peer_cache: Path) -> Result
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> BenchOptions:
     """Options of a benchmark that takes seconds; it starts no process for footprints."""
-    monkeypatch.setattr(benchmarks.bench, "footprint", lambda *_: None)
+    monkeypatch.setattr(mrcfa.benchmarks.bench, "footprint", lambda *_: None)
     return BenchOptions(
         backends=["onnxruntime:cpu"], frames=3, warmup=9, drift=0, threads=1, peer=False
     )

@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-import benchmarks.bench
-import benchmarks.contenders
-import benchmarks.environment
-from benchmarks.bench import bench
-from benchmarks.contenders import Role, contenders
-from benchmarks.cost import GPUS
-from benchmarks.footprint import footprint, measure
-from benchmarks.result import Outcome
-from benchmarks.table import notes
+import mrcfa.benchmarks.bench
+import mrcfa.benchmarks.contenders
+import mrcfa.benchmarks.environment
 from mrcfa.backends import Options, open_backend
+from mrcfa.benchmarks.bench import bench
+from mrcfa.benchmarks.contenders import Role, contenders
+from mrcfa.benchmarks.cost import GPUS
+from mrcfa.benchmarks.footprint import footprint, measure
+from mrcfa.benchmarks.result import Outcome
+from mrcfa.benchmarks.table import notes
 from mrcfa.bundle import Bundle
-from mrcfa.machine import Gpu
-from mrcfa.manifest import Device
+from mrcfa.bundle.manifest import Device
+from mrcfa.machine.hardware import Gpu
 
 
 def test_every_backend_has_a_row_and_those_that_ran_compute_the_model(benched):
@@ -118,10 +118,10 @@ def test_a_gpus_row_says_that_the_papers_model_ran_on_the_cpu(benched):
 
 
 def test_an_engine_has_a_row_with_the_copies_among_its_parts(with_engine, monkeypatch, quick):
-    monkeypatch.setattr(benchmarks.contenders, "gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
-    monkeypatch.setattr(benchmarks.bench, "environment", lambda threads: {"processor": "any"})
+    monkeypatch.setattr(mrcfa.benchmarks.contenders, "gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
+    monkeypatch.setattr(mrcfa.benchmarks.bench, "environment", lambda threads: {"processor": "any"})
     monkeypatch.setattr(
-        benchmarks.bench, "gpu_state", lambda: {"SM clock": "300 MHz", "power": "21 W"}
+        mrcfa.benchmarks.bench, "gpu_state", lambda: {"SM clock": "300 MHz", "power": "21 W"}
     )
     opened, engine = with_engine({"slow": 0.5}, {"quick": 0.125})
     result = bench(opened.path, replace(quick, backends=["tensorrt"]))
@@ -164,19 +164,19 @@ def test_an_onnxruntime_stream_starts_without_torch(bundle, peer_cache, tmp_path
 
 def test_what_each_further_stream_takes_on_a_gpu_is_measured(bundle, monkeypatch):
     used = iter([100, 900, 1500])
-    monkeypatch.setattr(benchmarks.environment, "device_memory_used", lambda: next(used))
+    monkeypatch.setattr(mrcfa.benchmarks.environment, "device_memory_used", lambda: next(used))
     real = contenders
 
     def on_a_gpu(*arguments):
         return [replace(each, device=Device.GPU) for each in real(*arguments)]
 
-    monkeypatch.setattr(benchmarks.contenders, "contenders", on_a_gpu)
-    monkeypatch.setattr(benchmarks.contenders, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    monkeypatch.setattr(mrcfa.benchmarks.contenders, "contenders", on_a_gpu)
+    monkeypatch.setattr(mrcfa.benchmarks.contenders, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
     found = measure(bundle("b0"), "onnxruntime:cpu fp32", 1)
     assert (found.device_bytes, found.stream_bytes) == (800, 300)
 
 
 def test_the_reference_is_the_eager_backend_itself(bundle):
     opened = Bundle.open(bundle("b0"))
-    eager = benchmarks.contenders.reference(opened, threads=1)
+    eager = mrcfa.benchmarks.contenders.reference(opened, threads=1)
     assert eager.open() is open_backend(opened, "eager", Options(threads=1))

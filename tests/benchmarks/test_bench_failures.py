@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-import benchmarks.bench
-import benchmarks.contenders
-from benchmarks.bench import bench
-from benchmarks.contenders import Contender, Role, contenders
-from benchmarks.footprint import footprint
-from benchmarks.result import Outcome, Verdict
-from benchmarks.table import notes
-from export.variants import FP32_LIMITS
+import mrcfa.benchmarks.bench
+import mrcfa.benchmarks.contenders
 from mrcfa.backends import Backend
+from mrcfa.benchmarks.bench import bench
+from mrcfa.benchmarks.contenders import Contender, Role, contenders
+from mrcfa.benchmarks.footprint import footprint
+from mrcfa.benchmarks.result import Outcome, Verdict
+from mrcfa.benchmarks.table import notes
+from mrcfa.bundle.manifest import Device
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import MissingExtra
-from mrcfa.manifest import Device
+from mrcfa.export.variants import FP32_LIMITS
+from mrcfa.machine.extras import MissingExtra
 
 
 def substitute(monkeypatch, backend):
@@ -32,7 +32,7 @@ def substitute(monkeypatch, backend):
             for each in real(*arguments)
         ]
 
-    monkeypatch.setattr(benchmarks.bench, "contenders", substituted)
+    monkeypatch.setattr(mrcfa.benchmarks.bench, "contenders", substituted)
 
 
 class Wrong(Backend):
@@ -60,7 +60,7 @@ class Wrong(Backend):
 @pytest.fixture
 def far(monkeypatch, quick):
     """Options with a long way that is not long: how far it leads is not the point here."""
-    for place in ("benchmarks.parity.MARKS", "benchmarks.result.MARKS"):
+    for place in ("mrcfa.benchmarks.parity.MARKS", "mrcfa.benchmarks.result.MARKS"):
         monkeypatch.setattr(place, (10, 30, 1000))
     return replace(quick, drift=30)
 
@@ -159,7 +159,7 @@ def test_a_row_that_stops_on_its_long_way_keeps_what_was_measured(bundle, monkey
 
 def test_a_footprint_that_cannot_be_taken_is_told_and_costs_no_row(bundle, monkeypatch, quick):
     monkeypatch.setattr(
-        benchmarks.bench, "footprint", lambda path, *rest: footprint(path / "gone", *rest)
+        mrcfa.benchmarks.bench, "footprint", lambda path, *rest: footprint(path / "gone", *rest)
     )
     result = bench(bundle("b0"), quick)
     assert result.passed
@@ -173,9 +173,9 @@ def test_a_reference_that_breaks_off_is_a_row_though_nobody_asked_for_it(
     class Breaking(Vanishing):
         error = MemoryError()
 
-    real = benchmarks.contenders.reference
+    real = mrcfa.benchmarks.contenders.reference
     monkeypatch.setattr(
-        benchmarks.bench,
+        mrcfa.benchmarks.bench,
         "reference",
         lambda *given: replace(real(*given), create=lambda: Breaking(real(*given).open())),
     )
@@ -191,7 +191,7 @@ def test_without_torch_speed_is_measured_and_parity_is_not(bundle, monkeypatch, 
         raise MissingExtra('torch is not installed; install it with: pip install ".[export]"')
 
     unavailable = Contender("eager", Role.REFERENCE, Device.CPU, FP32_LIMITS, missing)
-    monkeypatch.setattr(benchmarks.bench, "reference", lambda *_: unavailable)
+    monkeypatch.setattr(mrcfa.benchmarks.bench, "reference", lambda *_: unavailable)
     result = bench(bundle("b0"), quick)
     assert {row.verdict for row in result.rows} == {"not checked"}
     assert "torch is not installed" in result.unchecked

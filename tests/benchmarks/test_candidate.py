@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.candidate import Candidate
-from benchmarks.evaluate import EvalOptions, evaluate
 from mrcfa import MRCFA, preset
+from mrcfa.benchmarks.candidate import Candidate
+from mrcfa.benchmarks.evaluate import EvalOptions, evaluate
 from mrcfa.data.labels import IGNORED
-from mrcfa.data.sample import write_sample
 from mrcfa.data.world.labels import WORLD
 from mrcfa.errors import MrcfaError
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.training.checkpoints import Facts, save_model
 from mrcfa.training.recipe import Recipe
 from mrcfa.training.runs import BEST
+from mrcfa.video.sample import write_sample
 
 SIZE = (64, 96)
 

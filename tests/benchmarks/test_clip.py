@@ -2,7 +2,7 @@ import av
 import numpy as np
 import pytest
 
-from benchmarks.clip import LOOP, benchmark_clip, looped
+from mrcfa.benchmarks.clip import LOOP, benchmark_clip, looped
 from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
 

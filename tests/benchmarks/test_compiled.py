@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.compiled import peer_costs
-from benchmarks.result import BenchOptions, Result
+from mrcfa.benchmarks.compiled import peer_costs
+from mrcfa.benchmarks.result import BenchOptions, Result
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import Engine, PlanCost
+from mrcfa.bundle.manifest import Engine, PlanCost
 
 pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
 

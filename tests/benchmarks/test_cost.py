@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.cost import GPUS, GpuModel, ceilings, intensity, known_gpu
+from mrcfa.benchmarks.cost import GPUS, GpuModel, ceilings, intensity, known_gpu
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import Cost, Engine, PlanCost
+from mrcfa.bundle.manifest import Cost, Engine, PlanCost
 
 GPU = GpuModel("a GPU", sm=86, tflops=100, gb_per_s=500)
 

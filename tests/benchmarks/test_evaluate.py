@@ -7,10 +7,18 @@ import pytest
 from PIL import Image
 from small_vspw import scene, write_vspw
 
-from benchmarks import evaluate as evaluation
-from benchmarks.candidate import Candidate
-from benchmarks.evaluate import EvalOptions, evaluate, forget, report, score_video, summary, table
 from mrcfa.backends.records import ColdStart
+from mrcfa.benchmarks import evaluate as evaluation
+from mrcfa.benchmarks.candidate import Candidate
+from mrcfa.benchmarks.evaluate import (
+    EvalOptions,
+    evaluate,
+    forget,
+    report,
+    score_video,
+    summary,
+    table,
+)
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.data.metrics import IGNORED, ConfusionMatrix, VideoConsistency
 from mrcfa.data.vspw import VSPW

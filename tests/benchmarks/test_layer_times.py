@@ -1,6 +1,6 @@
 """TensorRT's profiler on the fake GPU."""
 
-from benchmarks.layer_times import LayerTime, slowest_layers
+from mrcfa.benchmarks.layer_times import LayerTime, slowest_layers
 
 
 def test_the_ten_slowest_layers_of_both_graphs_are_told_slowest_first(with_engine):

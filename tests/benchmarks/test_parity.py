@@ -1,7 +1,7 @@
 import numpy as np
 
-from benchmarks.parity import Comparison
-from export.variants import VARIANTS
+from mrcfa.benchmarks.parity import Comparison
+from mrcfa.export.variants import VARIANTS
 
 
 def test_a_class_of_few_pixels_counts_in_the_mean_and_the_lowest_says_that_it_does_not():

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from benchmarks import segformer
-from benchmarks.peer import Peer
 from mrcfa import MRCFA, load_weights
 from mrcfa.backends.eager import full_size_mask, network_input
+from mrcfa.benchmarks import segformer
+from mrcfa.benchmarks.peer import Peer
 from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.data.synthetic import drifting_clip
 

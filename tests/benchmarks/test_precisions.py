@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.precisions import COLUMNS, remarks
-from benchmarks.report import report
-from benchmarks.table import cells, notes
-from mrcfa.manifest import Engine, PlanCost, Quantization
+from mrcfa.benchmarks.precisions import COLUMNS, remarks
+from mrcfa.benchmarks.report import report
+from mrcfa.benchmarks.table import cells, notes
+from mrcfa.bundle.manifest import Engine, PlanCost, Quantization
 
 FOUND = Quantization(
     method="percentile",

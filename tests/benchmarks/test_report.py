@@ -4,11 +4,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from benchmarks.report import report
-from benchmarks.result import Outcome, Row
-from benchmarks.table import notes
+from mrcfa.benchmarks.report import report
+from mrcfa.benchmarks.result import Outcome, Row
+from mrcfa.benchmarks.table import notes
 from mrcfa.bundle import Bundle
-from mrcfa.checks import Check
+from mrcfa.bundle.checks import Check
 
 VOID = {"meta", "img", "br", "link", "path", "use", "rect"}
 

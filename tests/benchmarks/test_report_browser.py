@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.report import report
+from mrcfa.benchmarks.report import report
 
 PROBE = """
 (() => {

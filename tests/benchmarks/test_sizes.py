@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from benchmarks.sizes import SizeRow, exponents
-from benchmarks.speed import Speed
+from mrcfa.benchmarks.sizes import SizeRow, exponents
+from mrcfa.benchmarks.speed import Speed
 
 SIZES = ("64x96", "96x160")
 

@@ -1,8 +1,8 @@
 import numpy as np
 
-from benchmarks.parity import pipelined_check
-from benchmarks.speed import Speed, Stopwatch, ratio, two_in_flight
 from mrcfa.backends import Backend
+from mrcfa.benchmarks.parity import pipelined_check
+from mrcfa.benchmarks.speed import Speed, Stopwatch, ratio, two_in_flight
 
 
 def test_the_ratio_of_medians_lies_in_its_interval_and_ignores_an_outlier():

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from engines.builder import BuildOptions, build_engines
-from engines.choices import FlavourChoice, PluginUse
-from engines.target import choose_target
+from mrcfa.engines.builder import BuildOptions, build_engines
+from mrcfa.engines.choices import FlavourChoice, PluginUse
+from mrcfa.engines.target import choose_target
 from mrcfa.errors import MrcfaError
 
 FIELDS = ("keep", "top", "height", "width", "factor")

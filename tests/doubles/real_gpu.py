@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mrcfa import machine
 from mrcfa.errors import MrcfaError
-from mrcfa.extras import load
+from mrcfa.machine import hardware
+from mrcfa.machine.extras import load
 
 AGREEMENT = 0.99
 """NVIDIA's gate for FP16."""
@@ -25,7 +25,7 @@ class RealGpu(ModuleType):
 
     LEGACY, PER_THREAD = 1, 2
 
-    def __init__(self, real: ModuleType, gpu: machine.Gpu) -> None:
+    def __init__(self, real: ModuleType, gpu: hardware.Gpu) -> None:
         super().__init__("cuda.bindings.driver")
         told = {"device_name": gpu.name, "sm": gpu.sm, "launches": 0}
         memory, graphs = dict[int, tuple[str, int]](), set[int]()
@@ -95,7 +95,7 @@ class RealGpu(ModuleType):
 
 def real_gpu() -> RealGpu:
     """Skips the test, with the reason, where there is none that can be used."""
-    cards = machine.gpus()
+    cards = hardware.gpus()
     if not cards:
         pytest.skip("not run: no GPU is visible here")
     try:

@@ -8,8 +8,8 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2_grpc
 
 from mrcfa import preset
-from mrcfa.manifest import Output
-from mrcfa.serving.facts import Served
+from mrcfa.backends.served import Served
+from mrcfa.bundle.manifest import Output
 from mrcfa.serving.model_config import parameters
 
 FRAME = (96, 160)

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mrcfa.data.sample import RATE
 from mrcfa.data.vspw import VSPW
 from mrcfa.data.world.labels import WORLD
 from mrcfa.data.world.scene import scene as street
+from mrcfa.video.sample import RATE
 from mrcfa.video.sinks import open_sink
 
 Picture = NDArray[np.uint8]

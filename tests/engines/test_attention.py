@@ -6,10 +6,10 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from engines.attention import has_narrow_attention, with_fp16_attention
-from engines.builder import BuildOptions, _Compiler
-from engines.choices import FlavourChoice
-from engines.target import choose_target
+from mrcfa.engines.attention import has_narrow_attention, with_fp16_attention
+from mrcfa.engines.builder import BuildOptions, _Compiler
+from mrcfa.engines.choices import FlavourChoice
+from mrcfa.engines.target import choose_target
 
 HEADS = 4
 

@@ -11,19 +11,19 @@ from naming import names, naming
 from tiny_bundle import build, contents
 from typer.testing import CliRunner
 
-import cli
-from engines.builder import BuildOptions, build_engines
-from engines.choices import FlavourChoice
-from engines.progress import Phases
-from engines.target import Target, choose_target
-from mrcfa import machine
+from mrcfa import cli
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.flavours import Flavour, Message
+from mrcfa.bundle.inspection import summary
+from mrcfa.bundle.layers import layers, plan_cost
+from mrcfa.bundle.manifest import Engine, PlanCost
+from mrcfa.engines.builder import BuildOptions, build_engines
+from mrcfa.engines.choices import FlavourChoice
+from mrcfa.engines.progress import Phases
+from mrcfa.engines.target import Target, choose_target
 from mrcfa.errors import Mismatch, Unsupported
-from mrcfa.flavours import Flavour, Message
-from mrcfa.inspection import summary
-from mrcfa.layers import layers, plan_cost
-from mrcfa.machine import Gpu
-from mrcfa.manifest import Engine, PlanCost
+from mrcfa.machine import hardware
+from mrcfa.machine.hardware import Gpu
 
 trt = pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
 
@@ -103,7 +103,7 @@ def test_a_model_that_selects_no_tokens_takes_no_plugin(baseline, tmp_path):
 
 
 def test_without_a_gpu_a_build_makes_turings_engine_and_one_for_ampere_and_ada(tiny, monkeypatch):
-    monkeypatch.setattr(machine, "gpus", lambda: [])
+    monkeypatch.setattr(hardware, "gpus", lambda: [])
     path = tiny()
     answer = CliRunner().invoke(cli.app, ["build", str(path), "--warm"])
     assert answer.exit_code == 0, answer.output
@@ -113,7 +113,7 @@ def test_without_a_gpu_a_build_makes_turings_engine_and_one_for_ampere_and_ada(t
 
 
 def test_with_an_ada_gpu_a_build_makes_its_engine_alone(tiny, monkeypatch):
-    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     path = tiny()
     answer = CliRunner().invoke(cli.app, ["build", str(path)])
@@ -226,7 +226,7 @@ def test_verbose_prints_what_tensorrt_says(tiny, capsys):
 @pytest.fixture
 def classic(monkeypatch):
     """TensorRT 10 on an RTX A4000, its part played by TensorRT-RTX."""
-    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
+    monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
     return Target(Flavour.TENSORRT, trt, (86,))
 
 

@@ -11,12 +11,12 @@ from naming import naming
 from onnx import TensorProto, helper
 from tiny_bundle import build, contents, model
 
-from engines.builder import BuildOptions, build_engines
-from engines.choices import FlavourChoice
-from engines.target import choose_target
 from mrcfa.bundle import Unfit
+from mrcfa.engines.builder import BuildOptions, build_engines
+from mrcfa.engines.choices import FlavourChoice
+from mrcfa.engines.target import choose_target
 from mrcfa.errors import InvalidValue, MrcfaError, RuntimeFailed, Unsupported, WrongState
-from mrcfa.files import CannotWrite
+from mrcfa.machine.files import CannotWrite
 
 trt = pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
 
@@ -110,7 +110,7 @@ def test_a_read_only_bundle_is_told_before_anything_is_built(tiny, monkeypatch):
     def refuse(*arguments, **options):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("mrcfa.files.TemporaryFile", refuse)
+    monkeypatch.setattr("mrcfa.machine.files.TemporaryFile", refuse)
     with pytest.raises(CannotWrite, match=naming("tiny/manifest.json", "Read-only file system")):
         build_engines(
             path,

@@ -11,11 +11,11 @@ import pytest
 from naming import names, naming
 from tiny_bundle import build, tiny_decoder
 
-from engines.choices import PluginUse
-from export.select_tokens import SelectTokens
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.flavours import PLUGIN_NAME, TOPK_LIMIT
+from mrcfa.engines.choices import PluginUse
 from mrcfa.errors import MrcfaError, Unsupported
-from mrcfa.flavours import PLUGIN_NAME, TOPK_LIMIT
+from mrcfa.export.select_tokens import SelectTokens
 
 pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
 

@@ -22,10 +22,10 @@ from tomorrow import add_unknown_fields
 
 from mrcfa import Stream
 from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.bundle.flavours import PLUGIN_NAME, PLUGIN_VARIABLE
+from mrcfa.bundle.manifest import STATE
 from mrcfa.errors import MrcfaError
-from mrcfa.flavours import PLUGIN_NAME, PLUGIN_VARIABLE
-from mrcfa.machine import Gpu
-from mrcfa.manifest import STATE
+from mrcfa.machine.hardware import Gpu
 
 FUZZED = 100_000
 ENGINE = {
@@ -188,7 +188,7 @@ def same_gpu(monkeypatch):
     driver = Driver("Fake RTX")
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
     monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(driver, "tensorrt", "10.3.0"))
-    monkeypatch.setattr("mrcfa.machine.gpus", lambda: [Gpu(driver.device_name, driver.sm)])
+    monkeypatch.setattr("mrcfa.machine.hardware.gpus", lambda: [Gpu(driver.device_name, driver.sm)])
     monkeypatch.setenv(PLUGIN_VARIABLE, "/nowhere/libmrcfa_plugin.so")
 
 

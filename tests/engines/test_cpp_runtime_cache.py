@@ -15,7 +15,7 @@ from fake_gpu import Driver, fake_tensorrt
 from naming import names
 
 from mrcfa import Stream
-from mrcfa.machine import Gpu
+from mrcfa.machine.hardware import Gpu
 
 pytestmark = pytest.mark.thorough
 VERSION = "10.3.0.26"
@@ -64,7 +64,7 @@ def python(rtx: Rtx, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], i
     driver = Driver("Fake RTX")
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", fake_tensorrt(driver, "tensorrt_rtx", VERSION))
-    monkeypatch.setattr("mrcfa.machine.gpus", lambda: [Gpu(driver.device_name, driver.sm)])
+    monkeypatch.setattr("mrcfa.machine.hardware.gpus", lambda: [Gpu(driver.device_name, driver.sm)])
     monkeypatch.setenv("XDG_CACHE_HOME", str(rtx.cache))
 
     def opened() -> int:

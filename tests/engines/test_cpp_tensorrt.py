@@ -29,7 +29,7 @@ from cpp_library import (
 )
 from naming import names
 
-from mrcfa import machine
+from mrcfa.machine import hardware
 
 TENSORRT_INCLUDES = [
     folder for folder in os.environ.get("TENSORRT_INCLUDE", "").split(os.pathsep) if folder
@@ -152,7 +152,7 @@ def test_the_tensorrt_backend_compiles_without_a_warning(include):
 
 def test_without_a_gpu_the_real_libraries_end_in_one_sentence(build, copy, tmp_path):
     """NVIDIA's own TensorRT-RTX and CUDA, linked and started."""
-    if machine.gpus():
+    if hardware.gpus():
         pytest.skip("not run: there is a GPU")
     words = tensorrt_words(TENSORRT_INCLUDES[-1] if TENSORRT_INCLUDES else None, "rtx")
     wheel, cudart = find_spec("tensorrt_rtx_libs"), CUDA / "lib64/libcudart.so"

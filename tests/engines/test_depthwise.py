@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from engines.depthwise import with_channels_last
+from mrcfa.engines.depthwise import with_channels_last
 
 
 def run(model, image):

@@ -1,7 +1,7 @@
 import pytest
 from naming import naming
 
-from engines.gpus import GPUS, JETSONS, compute_capability, parse_sm
+from mrcfa.engines.gpus import GPUS, JETSONS, compute_capability, parse_sm
 from mrcfa.errors import InvalidValue
 
 

@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
-from engines.shifts import without_grouped_convs
+from mrcfa.engines.shifts import without_grouped_convs
 
 
 def run(model, inputs):

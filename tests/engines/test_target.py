@@ -3,18 +3,18 @@ import sys
 import pytest
 from naming import naming
 
-from engines.choices import FlavourChoice
-from engines.target import choose_target, choose_targets
-from mrcfa import machine
+from mrcfa.engines.choices import FlavourChoice
+from mrcfa.engines.target import choose_target, choose_targets
 from mrcfa.errors import Unsupported
-from mrcfa.extras import MissingExtra
-from mrcfa.machine import Gpu
+from mrcfa.machine import hardware
+from mrcfa.machine.extras import MissingExtra
+from mrcfa.machine.hardware import Gpu
 
 
 @pytest.fixture
 def rtx(monkeypatch):
     """The real TensorRT-RTX, on a machine without a GPU."""
-    monkeypatch.setattr(machine, "gpus", lambda: [])
+    monkeypatch.setattr(hardware, "gpus", lambda: [])
     return pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
 
 
@@ -25,7 +25,7 @@ def tensorrt(rtx, monkeypatch):
     def install(version):
         monkeypatch.setattr(rtx, "__version__", version)
         monkeypatch.setitem(sys.modules, "tensorrt", rtx)
-        monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
+        monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
 
     return install
 
@@ -58,9 +58,9 @@ def test_with_a_gpu_other_sms_are_left_to_rtx(tensorrt):
 def test_with_gpus_but_no_tensorrt_rtx_builds_an_engine_for_each_kind_alone(rtx, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     cards = [Gpu("NVIDIA L4", 89), Gpu("NVIDIA GeForce RTX 5090", 120), Gpu("NVIDIA L4", 89)]
-    monkeypatch.setattr(machine, "gpus", lambda: cards[:1])
+    monkeypatch.setattr(hardware, "gpus", lambda: cards[:1])
     assert chosen() == [("rtx", (89,))]
-    monkeypatch.setattr(machine, "gpus", lambda: cards)
+    monkeypatch.setattr(hardware, "gpus", lambda: cards)
     assert chosen() == [("rtx", (89,)), ("rtx", (120,))]
 
 
@@ -70,7 +70,7 @@ def test_in_fp32_the_usual_targets_are_without_turing_which_has_none(rtx):
 
 def test_a_gpu_that_rtx_does_not_know_is_told_and_not_built_past(rtx, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
-    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("Orin", 87)])
+    monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("Orin", 87)])
     with pytest.raises(Unsupported, match=naming("sm_87", "Jetson Orin")):
         choose_targets()
 
@@ -83,7 +83,7 @@ def test_a_tensorrt_that_is_too_old_is_told(tensorrt):
 
 def test_tensorrt_without_a_gpu_is_told(tensorrt, monkeypatch):
     tensorrt("10.3.0.26")
-    monkeypatch.setattr(machine, "gpus", lambda: [])
+    monkeypatch.setattr(hardware, "gpus", lambda: [])
     with pytest.raises(Unsupported, match=naming("TensorRT", "GPU", "--flavour rtx")):
         choose_targets(FlavourChoice.TENSORRT)
 
@@ -103,7 +103,7 @@ def test_what_rtx_cannot_build_for_is_told_with_the_way_out(sm, things, rtx):
 
 
 def test_no_tensorrt_at_all_meets_the_install_command_of_each_flavour(monkeypatch):
-    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
+    monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
     with pytest.raises(MissingExtra, match=naming('".[rtx]"', '".[tensorrt]"', "JetPack")):

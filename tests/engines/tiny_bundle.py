@@ -7,14 +7,23 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from engines.builder import BuildOptions, build_engines
-from engines.choices import FlavourChoice
-from engines.target import choose_target
-from export.select_tokens import function
-from export.tensors import selection as selection_of
 from mrcfa import preset
 from mrcfa.bundle import write_bundle
-from mrcfa.manifest import Device, Graph, Limits, Manifest, Output, TensorSpec, Variant, Weights
+from mrcfa.bundle.manifest import (
+    Device,
+    Graph,
+    Limits,
+    Manifest,
+    Output,
+    TensorSpec,
+    Variant,
+    Weights,
+)
+from mrcfa.engines.builder import BuildOptions, build_engines
+from mrcfa.engines.choices import FlavourChoice
+from mrcfa.engines.target import choose_target
+from mrcfa.export.select_tokens import function
+from mrcfa.export.tensors import selection as selection_of
 
 FRAME_NUMBER = TensorSpec("frame", "int32", (1,))
 BASE = TensorSpec("base", "float16", (1, 8, 8, 3))

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from export.ort_cpu.arrangement import ORT_CPU
-from export.ort_cpu.retrieval import exponent_offset
-from export.plain import PLAIN
-from export.precision import in_fp16, in_fp32
-from export.tensors import decoder_inputs
-from mrcfa.manifest import Output
-from mrcfa.model.config import preset
+from mrcfa.bundle.manifest import Output
+from mrcfa.data.presets import preset
+from mrcfa.export.ort_cpu.arrangement import ORT_CPU
+from mrcfa.export.ort_cpu.retrieval import exponent_offset
+from mrcfa.export.plain import PLAIN
+from mrcfa.export.precision import in_fp16, in_fp32
+from mrcfa.export.tensors import decoder_inputs
 from mrcfa.model.frames import network_input
 from mrcfa.model.mrcfa import MRCFA
 

@@ -8,12 +8,12 @@ import pytest
 
 from mrcfa import Stream, preset
 from mrcfa.bundle import MANIFEST, Bundle
-from mrcfa.data.sample import write_sample
 from mrcfa.data.world.labels import WORLD
 from mrcfa.model.config import Method
 from mrcfa.model.methods import build_model
 from mrcfa.training.checkpoints import Facts, save_model
 from mrcfa.training.recipe import Recipe
+from mrcfa.video.sample import write_sample
 
 BASELINES = ("segformer", "feature-pyramid")
 SIZE = (64, 96)

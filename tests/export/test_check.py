@@ -6,13 +6,13 @@ import pytest
 from naming import naming
 from onnx import numpy_helper
 
-from export import check
-from export.check import Proof, check_graphs, compared_frames
-from export.variants import VARIANTS
 from mrcfa.bundle import WEIGHTS, Bundle
+from mrcfa.bundle.manifest import Output
+from mrcfa.data.presets import preset
 from mrcfa.errors import NotEqual
-from mrcfa.manifest import Output
-from mrcfa.model.config import preset
+from mrcfa.export import check
+from mrcfa.export.check import Proof, check_graphs, compared_frames
+from mrcfa.export.variants import VARIANTS
 from mrcfa.model.methods import build_model
 from mrcfa.model.weights import load_weights
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from export.folds import (
+from mrcfa.export.folds import (
     affine,
     fold_affinity_scale,
     fold_after_conv,

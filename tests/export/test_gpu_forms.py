@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from export.decoder import Retrieval, Scores
-from export.encoder import FoldedFusion, GatheredFusion
-from export.folds import Affine
-from export.interpolation import GatheredPixels, Interpolation
-from export.mask import GatheredMask
-from export.refinement import Topped
-from export.stages import with_channels_last
+from mrcfa.export.decoder import Retrieval, Scores
+from mrcfa.export.encoder import FoldedFusion, GatheredFusion
+from mrcfa.export.folds import Affine
+from mrcfa.export.interpolation import GatheredPixels, Interpolation
+from mrcfa.export.mask import GatheredMask
+from mrcfa.export.refinement import Topped
+from mrcfa.export.stages import with_channels_last
 from mrcfa.model.frames import FullSizeMask, Normalise, resize
 from mrcfa.model.mit import MiT
 
@@ -41,7 +41,7 @@ def test_pixels_by_gathers_are_those_by_a_resize(frame):
 @pytest.mark.parametrize("frame", [(24, 40), (27, 48), (60, 100), (10, 16)])
 @pytest.mark.parametrize("strip", [1 << 25, 1000])
 def test_a_gathered_mask_is_the_argmax_of_the_whole_resize(frame, strip, monkeypatch):
-    monkeypatch.setattr("export.mask.STRIP", strip)
+    monkeypatch.setattr("mrcfa.export.mask.STRIP", strip)
     logits = torch.randn(1, 7, 6, 10)
     mask = GatheredMask(7, (6, 10), (24, 40), frame)
     assert (len(mask.rows) > 1) == (strip == 1000)

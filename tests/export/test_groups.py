@@ -6,18 +6,18 @@ import pytest
 import torch
 from naming import naming
 
-from export.decoder import DecoderGraph
-from export.exporter import ExportOptions, check_options
-from export.groups import Groups
-from export.ort_cpu.arrangement import ORT_CPU
-from export.plain import PLAIN
-from export.precision import in_fp16, in_fp32
-from export.variants import VARIANTS
+from mrcfa.bundle.manifest import Output
+from mrcfa.data.presets import preset
 from mrcfa.errors import InvalidValue
-from mrcfa.manifest import Output
+from mrcfa.export.decoder import DecoderGraph
+from mrcfa.export.exporter import ExportOptions, check_options
+from mrcfa.export.groups import Groups
+from mrcfa.export.ort_cpu.arrangement import ORT_CPU
+from mrcfa.export.plain import PLAIN
+from mrcfa.export.precision import in_fp16, in_fp32
+from mrcfa.export.variants import VARIANTS
 from mrcfa.model import mrcfa as reference_model
 from mrcfa.model.affinity import retrieved_in_groups
-from mrcfa.model.config import preset
 from mrcfa.model.frames import FullSizeMask, full_size_mask, network_input
 from mrcfa.model.mrcfa import MRCFA
 

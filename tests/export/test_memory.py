@@ -5,23 +5,23 @@ import pytest
 from naming import naming
 from onnx import TensorProto, helper
 
-import mrcfa.machine
-from export.cost import activation_bytes
-from export.exporter import ExportOptions
-from export.memory import check_memory, needed_bytes
+import mrcfa.machine.hardware
 from mrcfa import preset
 from mrcfa.errors import Unsupported
+from mrcfa.export.cost import activation_bytes
+from mrcfa.export.exporter import ExportOptions
+from mrcfa.export.memory import check_memory, needed_bytes
 
 
 def test_a_machine_with_too_little_memory_is_told_so_before_any_work(monkeypatch):
     config = preset("vspw", "b1", size=(1088, 1920))
     options = ExportOptions(config.size)
     needed = needed_bytes(config, options)
-    monkeypatch.setattr(mrcfa.machine, "available_memory", lambda: needed - 1)
+    monkeypatch.setattr(mrcfa.machine.hardware, "available_memory", lambda: needed - 1)
     with pytest.raises(Unsupported, match=naming("3.5 GB", "--size")):
         check_memory(config, options)
     for there in (needed, None):
-        monkeypatch.setattr(mrcfa.machine, "available_memory", lambda there=there: there)
+        monkeypatch.setattr(mrcfa.machine.hardware, "available_memory", lambda there=there: there)
         assert check_memory(config, options) == needed
 
 
@@ -32,7 +32,7 @@ def test_many_affinities_take_more_than_the_pixels_do():
 
 
 def test_this_machine_tells_its_memory():
-    assert mrcfa.machine.available_memory() > 10**8
+    assert mrcfa.machine.hardware.available_memory() > 10**8
 
 
 def test_activations_are_what_is_alive_at_once():

@@ -10,7 +10,7 @@ from naming import names
 from PIL import Image
 
 from mrcfa.bundle import Bundle
-from mrcfa.stream import Stream
+from mrcfa.stream.stream import Stream
 
 NAMES = ["road", "parked car", "tree", "sky", "person", "dog", "kerb"]
 COLOURS = [[10 * index, 20, 30] for index in range(7)]

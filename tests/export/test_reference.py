@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from export import reference
-from export.reference import TokensAsChannels, margins_noted, refined_quickly
-from mrcfa.model.config import Method, preset
+from mrcfa.data.presets import preset
+from mrcfa.export import reference
+from mrcfa.export.reference import TokensAsChannels, margins_noted, refined_quickly
+from mrcfa.model.config import Method
 from mrcfa.model.frames import network_input
 from mrcfa.model.methods import build_model
 

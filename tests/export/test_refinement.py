@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from export.refinement import MapNorm, Queries, Refine, Topped, steps_of, upsampled
+from mrcfa.export.refinement import MapNorm, Queries, Refine, Topped, steps_of, upsampled
 from mrcfa.model.affinity import Refinement
 from mrcfa.model.frames import resize
 

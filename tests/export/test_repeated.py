@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from export.onnx_graph import to_onnx
-from export.repeated import Repeated, Spec
+from mrcfa.export.onnx_graph import to_onnx
+from mrcfa.export.repeated import Repeated, Spec
 
 runs = []
 """Every run of a part; torch.export forgets what a module notes about itself."""

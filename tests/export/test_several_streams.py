@@ -6,14 +6,14 @@ import pytest
 from naming import names, naming
 from onnx import helper, numpy_helper
 
-from export.check import Proof, check_graphs
-from export.exporter import ExportOptions, check_options
-from export.variants import FP32_LIMITS
 from mrcfa import MRCFA, load_weights, preset
 from mrcfa.bundle import WEIGHTS, Bundle
+from mrcfa.bundle.inspection import summary
+from mrcfa.bundle.manifest import Output
 from mrcfa.errors import InvalidValue
-from mrcfa.inspection import summary
-from mrcfa.manifest import Output
+from mrcfa.export.check import Proof, check_graphs
+from mrcfa.export.exporter import ExportOptions, check_options
+from mrcfa.export.variants import FP32_LIMITS
 from mrcfa.model.config import Method
 
 

@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.slices import attention_in_slices
+from mrcfa.export.slices import attention_in_slices
 
 
 @pytest.mark.parametrize("scores", [5000, 700])

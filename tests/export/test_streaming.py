@@ -11,14 +11,14 @@ import torch
 from cases import normalised
 from naming import naming
 
-from export.exporter import ExportOptions, export_bundle
-from export.variants import VARIANTS
 from mrcfa import MRCFA, load_weights, preset
 from mrcfa.backends import Options, open_backend
 from mrcfa.bundle import WEIGHTS, Bundle
+from mrcfa.bundle.manifest import Output
 from mrcfa.data.labels import labels
 from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported
-from mrcfa.manifest import Output
+from mrcfa.export.exporter import ExportOptions, export_bundle
+from mrcfa.export.variants import VARIANTS
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.schedule import references_at
 
@@ -151,7 +151,7 @@ def test_a_graph_that_is_not_the_model_fails_the_export_and_leaves_nothing(
         part = "encoder" if "image" in inputs else "decoder"
         return onnx.load(source.path / f"{part}.fp16.onnx")
 
-    monkeypatch.setattr("export.exporter.to_onnx", traced)
+    monkeypatch.setattr("mrcfa.export.exporter.to_onnx", traced)
     options = ExportOptions((96, 160), variants=[VARIANTS["fp16"]])
     with pytest.raises(NotEqual, match=r"\bfp16\b.*% of the pixels.*(largest|mean) logit error"):
         export_bundle(source.config, tmp_path / "b", seed=1, options=options)
@@ -195,7 +195,7 @@ def with_broken(monkeypatch, bundle, checkpoint, tmp_path):
             wrong = name == broken and file.startswith("encoder")
             return with_another_base(graph) if wrong else graph
 
-        monkeypatch.setattr("export.exporter.to_onnx", traced)
+        monkeypatch.setattr("mrcfa.export.exporter.to_onnx", traced)
         options = ExportOptions((96, 160), output=Output.LOGITS)
         weights = checkpoint("b0", source.config.depths)
         return export_bundle(source.config, tmp_path / "b", weights, options=options, warn=warn)

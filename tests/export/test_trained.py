@@ -43,7 +43,7 @@ def exported(monkeypatch, bundle):
         configs.append(config)
         return Bundle.open(bundle("b0"))
 
-    monkeypatch.setattr("export.exporter.export_bundle", export_bundle)
+    monkeypatch.setattr("mrcfa.export.exporter.export_bundle", export_bundle)
     return configs
 
 
@@ -131,7 +131,7 @@ def test_facts_that_no_model_can_have_are_told_before_one_is_built(
     path = rewritten(
         checkpoint(tmp_path / "b.safetensors"), lambda facts: facts[part].update(changes)
     )
-    monkeypatch.setattr("export.exporter.build_model", None)
+    monkeypatch.setattr("mrcfa.export.exporter.build_model", None)
     code, _, err = command("export", "--weights", path)
     assert code == 2
     assert "Traceback" not in err
@@ -143,7 +143,7 @@ def test_a_variant_that_is_left_out_is_told_and_is_no_failure(command, monkeypat
         given[-1]("fp16 is left out")
         return Bundle.open(bundle("b0"))
 
-    monkeypatch.setattr("export.exporter.export_bundle", export_bundle)
+    monkeypatch.setattr("mrcfa.export.exporter.export_bundle", export_bundle)
     code, _, err = command("export", "--backbone", "b0", "-o", "b")
     assert code == 0
     assert "mrcfa: fp16 is left out\n" in err

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mrcfa import machine
 from mrcfa.bundle import Bundle
+from mrcfa.machine import hardware
 from mrcfa.selftest.line import Fault, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.processes import output_of
 
@@ -68,7 +68,7 @@ def _on_gpu() -> Found:
 
 def _built(bundle: Path) -> Found:
     _needs_gpu()
-    said = output_of([sys.executable, "-m", "cli", "build", str(bundle), "--warm"])
+    said = output_of([sys.executable, "-m", "mrcfa.cli", "build", str(bundle), "--warm"])
     return Found("; ".join(said.decode().splitlines()[-3:]))
 
 
@@ -83,7 +83,7 @@ def _sanitized(bundle: Path, folder: Path) -> Found:
     copy = folder / "with-plugin"
     shutil.copytree(bundle, copy)
     plugin = {"MRCFA_PLUGIN_LIBRARY": str(PLUGIN)}
-    build = [sys.executable, "-m", "cli", "build", str(copy), "--plugin", "always"]
+    build = [sys.executable, "-m", "mrcfa.cli", "build", str(copy), "--plugin", "always"]
     output_of(build, environment=plugin)
     engine = Bundle.open(copy).manifest.engines[-1].name
     checks = ["mrcfa.selftest.stream_checks", str(copy), engine, str(folder / "lines"), "1"]
@@ -107,7 +107,7 @@ def _cpp() -> Found:
 
 def _selftest(bundle: Path, folder: Path) -> Found:
     report = folder / "selftest.json"
-    command = [sys.executable, "-m", "cli", "selftest", str(bundle), "--json", str(report)]
+    command = [sys.executable, "-m", "mrcfa.cli", "selftest", str(bundle), "--json", str(report)]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if not report.is_file():
         raise Fault("it wrote no report", f"run it alone: mrcfa selftest {bundle}")
@@ -118,7 +118,7 @@ def _selftest(bundle: Path, folder: Path) -> Found:
 
 
 def _needs_gpu() -> None:
-    if not machine.gpus():
+    if not hardware.gpus():
         raise NotRun("no GPU is visible here")
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from real_gpu import SIMULATED
 
-from mrcfa import machine
 from mrcfa.bundle import Bundle
-from mrcfa.machine import Gpu
-from mrcfa.manifest import Engine
+from mrcfa.bundle.manifest import Engine
+from mrcfa.machine import hardware
+from mrcfa.machine.hardware import Gpu
 
 spec = importlib.util.spec_from_file_location("kit", Path(__file__).with_name("kit.py"))
 kit = importlib.util.module_from_spec(spec)
@@ -26,7 +26,7 @@ def suite(monkeypatch):
 
 
 def test_without_a_gpu_what_was_not_run_is_told_with_its_reason(suite, tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "gpus", lambda: [])
+    monkeypatch.setattr(hardware, "gpus", lambda: [])
     monkeypatch.setattr(kit, "CPP", kit.ROOT / "nowhere")
     monkeypatch.setattr(kit, "_selftest", lambda bundle, folder: kit.Found("Passed"))
     lines = {line.check: line for line in kit.steps(tmp_path, tmp_path)}
@@ -43,7 +43,7 @@ def test_without_a_gpu_what_was_not_run_is_told_with_its_reason(suite, tmp_path,
 
 
 def test_with_a_gpu_but_no_sanitizer_or_plugin_each_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(kit.NotRun, match="it comes with the CUDA toolkit"):
         kit._sanitized(tmp_path, tmp_path)
@@ -74,7 +74,7 @@ def sanitized(bundle, suite, tmp_path, monkeypatch):
     """
     program, real = tmp_path / "compute-sanitizer", kit.output_of
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
     monkeypatch.setattr(kit, "PLUGIN", program)
     for step in ("_built", "_cpp", "_selftest"):
         monkeypatch.setattr(kit, step, lambda *_: kit.Found("not the point"))
@@ -144,7 +144,7 @@ def test_tests_that_fail_fail_the_step_and_skipped_ones_are_named(tmp_path):
 
 
 def test_where_there_is_no_gpu_the_suite_on_the_gpu_says_so_and_passes_nothing(tmp_path):
-    if machine.gpus():
+    if hardware.gpus():
         pytest.skip("not run: there is a GPU here")
     files = [f"tests/mrcfa/backends/{name}.py" for name in ("test_lifetimes", "test_fake_gpu")]
     found = kit.pytest_found(*files, "--gpu", "-p", "no:cacheprovider", "-n", "0")

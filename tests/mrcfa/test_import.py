@@ -43,5 +43,5 @@ print([name for name in {HEAVY!r} if name in sys.modules])
 
 def test_a_name_that_needs_torch_says_how_to_install_it():
     answer = python("import mrcfa; mrcfa.MRCFA", ("torch",))
-    assert answer.stderr.splitlines()[-1].startswith("mrcfa.extras.MissingExtra: ")
+    assert answer.stderr.splitlines()[-1].startswith("mrcfa.machine.extras.MissingExtra: ")
     assert re.search(naming("torch", 'pip install ".[export]"'), answer.stderr.splitlines()[-1])

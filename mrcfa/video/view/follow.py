@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from mrcfa import notices
-from mrcfa.addresses import without_secrets
+from mrcfa.console import notices
+from mrcfa.console.addresses import without_secrets
 from mrcfa.video.revival import Followed, Revived
 from mrcfa.video.sources import Source, Span, open_source
 from mrcfa.video.view.screens import Screen

@@ -17,7 +17,7 @@ from io import BytesIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mrcfa.extras import load
+from mrcfa.machine.extras import load
 from mrcfa.video.feed import Arrival, Clock
 from mrcfa.video.segment import Tally
 from mrcfa.video.sources import Frame

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from export.ort_cpu.attention import slice_attention
+from mrcfa.export.ort_cpu.attention import slice_attention
 from mrcfa.model.mit import Block
 
 pytestmark = pytest.mark.usefixtures("float64")

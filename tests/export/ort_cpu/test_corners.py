@@ -8,14 +8,14 @@ import torch
 from naming import naming
 from torch.nn import functional as F
 
-from export.exporter import ExportOptions, export_bundle
-from export.onnx_graph import logits_name, to_onnx
-from export.ort_cpu.corners import with_corner_mask
-from export.ort_cpu.retrieval import LastAxisMask
-from export.precision import in_fp32
-from export.variants import VARIANTS
 from mrcfa.bundle import Bundle
 from mrcfa.errors import NotEqual
+from mrcfa.export.exporter import ExportOptions, export_bundle
+from mrcfa.export.onnx_graph import logits_name, to_onnx
+from mrcfa.export.ort_cpu.corners import with_corner_mask
+from mrcfa.export.ort_cpu.retrieval import LastAxisMask
+from mrcfa.export.precision import in_fp32
+from mrcfa.export.variants import VARIANTS
 from mrcfa.model.frames import FullSizeMask
 
 CLASSES, HEIGHT, WIDTH = 5, 37, 11
@@ -79,7 +79,7 @@ def test_the_outsider_is_there():
 
 @pytest.mark.parametrize("frame", [(150, 60), (300, 200), (40, 30)])
 def test_a_mask_of_another_size_is_made_in_strips(frame, monkeypatch):
-    monkeypatch.setattr("export.ort_cpu.retrieval.STRIP", 5000)
+    monkeypatch.setattr("mrcfa.export.ort_cpu.retrieval.STRIP", 5000)
     torch.manual_seed(0)
     logits = noise()
     mask = in_fp32(LastAxisMask(SIZE, frame))
@@ -126,8 +126,8 @@ def test_a_decoder_shifted_by_a_pixel_fails_the_export(tmp_path, monkeypatch, ch
             return onnx.load(source.path / "encoder.onnx")
         return to_onnx(module, inputs, *rest, **named)
 
-    monkeypatch.setattr("export.exporter.to_onnx", traced)
-    monkeypatch.setattr("export.ort_cpu.arrangement.with_corner_mask", shifted)
+    monkeypatch.setattr("mrcfa.export.exporter.to_onnx", traced)
+    monkeypatch.setattr("mrcfa.export.ort_cpu.arrangement.with_corner_mask", shifted)
     options = ExportOptions((96, 160), variants=[VARIANTS["fp32"]])
     weights = checkpoint("b0", source.config.depths)
     with pytest.raises(NotEqual, match=naming("fp32", "pixels with the same class")):

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from export.ort_cpu.refinement import Aggregation, Maps, first_step, layers
-from export.refinement import Affinity, Queries, steps_of
+from mrcfa.export.ort_cpu.refinement import Aggregation, Maps, first_step, layers
+from mrcfa.export.refinement import Affinity, Queries, steps_of
 from mrcfa.model.affinity import Refinement
 
 pytestmark = pytest.mark.usefixtures("float64")

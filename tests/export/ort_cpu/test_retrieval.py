@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from export.decoder import Retrieval, Scores
-from export.ort_cpu.retrieval import (
+from mrcfa.export.decoder import Retrieval, Scores
+from mrcfa.export.ort_cpu.retrieval import (
     LARGEST_EXPONENT,
     LastAxisMask,
     LastAxisRetrieval,
     LastAxisScores,
 )
-from export.refinement import Topped
+from mrcfa.export.refinement import Topped
 from mrcfa.model.frames import FullSizeMask
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import export.quantization.quantizer as quantizer
-from export.exporter import Traced
-from export.quantization.quantizer import QuantizeOptions, quantize
-from export.variants import Variant
+import mrcfa.export.quantization.quantizer as quantizer
 from mrcfa.data.world.scene import scene
+from mrcfa.export.exporter import Traced
+from mrcfa.export.quantization.quantizer import QuantizeOptions, quantize
+from mrcfa.export.variants import Variant
 
 SIZE = (96, 160)
 FRAMES = 6

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from naming import naming
 
-from export.quantization.calibration import BINS, Histogram, from_bytes, ranges, to_bytes
-from export.quantization.choices import Method
 from mrcfa.errors import Unsupported
+from mrcfa.export.quantization.calibration import BINS, Histogram, from_bytes, ranges, to_bytes
+from mrcfa.export.quantization.choices import Method
 
 
 def filled(*arrays):

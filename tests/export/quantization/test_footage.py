@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from naming import naming
 
-from export.quantization.footage import footage
 from mrcfa.bundle import Bundle
-from mrcfa.data.sample import write_sample
 from mrcfa.errors import InvalidValue, MrcfaError
+from mrcfa.export.quantization.footage import footage
+from mrcfa.video.sample import write_sample
 
 SIZE = (96, 160)
 

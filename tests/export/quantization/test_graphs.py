@@ -5,11 +5,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.quantization.blocks import block_name, blocks_of
-from export.quantization.formats import FORMATS
 from mrcfa import Stream
 from mrcfa.bundle import Bundle
-from mrcfa.manifest import STATE
+from mrcfa.bundle.manifest import STATE
+from mrcfa.export.quantization.blocks import block_name, blocks_of
+from mrcfa.export.quantization.formats import FORMATS
 
 
 @pytest.fixture(params=["int8", pytest.param("fp8", marks=pytest.mark.thorough)])

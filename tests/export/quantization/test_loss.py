@@ -5,9 +5,9 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-import export.quantization.loss as loss
-from export.quantization.footage import Footage, Shown
+import mrcfa.export.quantization.loss as loss
 from mrcfa.bundle import Bundle
+from mrcfa.export.quantization.footage import Footage, Shown
 
 SIZE = (96, 160)
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from naming import naming
 
-import export.quantization.quantizer as quantizer
-from engines.builder import BuildOptions, build_engines
-from engines.choices import FlavourChoice
-from engines.target import choose_target
+import mrcfa.export.quantization.quantizer as quantizer
 from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.bundle.inspection import summary
+from mrcfa.bundle.layers import narrow_products
+from mrcfa.engines.builder import BuildOptions, build_engines
+from mrcfa.engines.choices import FlavourChoice
+from mrcfa.engines.target import choose_target
 from mrcfa.errors import AlreadyExists, Unsupported
-from mrcfa.inspection import summary
-from mrcfa.layers import narrow_products
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_loss_that_nothing_meets_leaves_the_bundle_as_it_was(plain, options, m
 
 
 def _engine(bundle):
-    from mrcfa.manifest import Engine
+    from mrcfa.bundle.manifest import Engine
 
     return Engine("rtx", "1.7", (86,), "int8", "int8", None, "e.engine", "d.engine")
 

@@ -3,8 +3,8 @@
 import pytest
 from naming import naming
 
-from export.quantization.sensitivity import most_blocks
 from mrcfa.errors import Unsupported
+from mrcfa.export.quantization.sensitivity import most_blocks
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 5, 34])

@@ -15,13 +15,13 @@ import pytest
 from fake_gpu import Driver, fake_tensorrt
 from real_gpu import SIMULATED, real_gpu
 
-from engines.builder import BuildOptions, build_engines
-from engines.target import Target, choose_targets
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.flavours import Flavour
+from mrcfa.bundle.manifest import Engine
+from mrcfa.engines.builder import BuildOptions, build_engines
+from mrcfa.engines.target import Target, choose_targets
 from mrcfa.errors import MrcfaError
-from mrcfa.flavours import Flavour
-from mrcfa.machine import Gpu
-from mrcfa.manifest import Engine
+from mrcfa.machine.hardware import Gpu
 
 VERSION = "1.7.1.116"
 ENGINE = Engine("rtx", VERSION, (75,), "fp16", "fp16", None, "", "")
@@ -43,7 +43,7 @@ def driver(request, monkeypatch, tmp_path_factory):
     module = fake_tensorrt(device, "tensorrt_rtx", VERSION)
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", module)
     monkeypatch.setattr(
-        "mrcfa.machine.gpus", lambda: [Gpu(device.device_name, device.sm)] * device.devices
+        "mrcfa.machine.hardware.gpus", lambda: [Gpu(device.device_name, device.sm)] * device.devices
     )
     with _collected():
         yield device

@@ -8,12 +8,12 @@ import fake_gpu
 import pytest
 from fake_gpu import Driver
 
-import engines
 import mrcfa
+import mrcfa.engines
 
 
 def sources():
-    files = [*Path(engines.__path__[0]).glob("*.py"), *Path(mrcfa.__path__[0]).rglob("*.py")]
+    files = [*Path(mrcfa.engines.__path__[0]).glob("*.py"), *Path(mrcfa.__path__[0]).rglob("*.py")]
     return [path.read_text(encoding="utf-8") for path in files]
 
 

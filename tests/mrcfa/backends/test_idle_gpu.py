@@ -12,9 +12,9 @@ from PIL import Image
 from mrcfa import Stream
 from mrcfa.backends import Unfit
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.flavours import PLUGIN_NAME, Flavour
 from mrcfa.errors import Unsupported
-from mrcfa.extras import MissingExtra
-from mrcfa.flavours import PLUGIN_NAME, Flavour
+from mrcfa.machine.extras import MissingExtra
 
 
 @pytest.fixture

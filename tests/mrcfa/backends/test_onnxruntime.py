@@ -13,7 +13,7 @@ from mrcfa.backends import Options, Unfit
 from mrcfa.backends.onnxruntime import OnnxRuntimeBackend, open_session
 from mrcfa.bundle import Bundle
 from mrcfa.errors import NotFound, RuntimeFailed, Unsupported
-from mrcfa.machine import Gpu
+from mrcfa.machine.hardware import Gpu
 
 
 class Session:
@@ -115,7 +115,7 @@ def sessions(monkeypatch):
 
     monkeypatch.setitem(mrcfa.backends.onnxruntime.PROVIDERS, "cuda", "AzureExecutionProvider")
     monkeypatch.setattr(ort, "InferenceSession", session)
-    monkeypatch.setattr("mrcfa.machine.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
+    monkeypatch.setattr("mrcfa.machine.hardware.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
     return asked
 
 
@@ -197,7 +197,7 @@ def broken_cuda(monkeypatch):
     monkeypatch.setattr(ort, "get_available_providers", lambda: names)
     monkeypatch.setattr(ort, "InferenceSession", session)
     monkeypatch.setattr(ort, "preload_dlls", preload_dlls)
-    monkeypatch.setattr("mrcfa.machine.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
+    monkeypatch.setattr("mrcfa.machine.hardware.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
 
 
 def test_cuda_that_does_not_load_falls_to_onnx_runtimes_cpu_and_is_told(

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from naming import naming
 
-from engines.warm import warmed
-from mrcfa import machine
 from mrcfa.bundle import Bundle
-from mrcfa.machine import Gpu
+from mrcfa.engines.warm import warmed
+from mrcfa.machine import hardware
+from mrcfa.machine.hardware import Gpu
 from mrcfa.selftest.line import Outcome
 from mrcfa.selftest.processes import lines_of, pycuda_line, start_line
 from mrcfa.selftest.stream_checks import checked
 from mrcfa.selftest.ways import ways
-from mrcfa.stream import Stream
+from mrcfa.stream.stream import Stream
 
 TENSORS = """
 def tensors(engine):
@@ -164,7 +164,7 @@ def test_a_process_with_an_engine_ends_well_and_starts_are_timed(
 def test_warming_opens_every_engine_that_fits_and_names_those_that_do_not(
     double, built, monkeypatch
 ):
-    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
+    monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
     path = built()
     opened = Bundle.open(path)
     (engine,) = opened.manifest.engines

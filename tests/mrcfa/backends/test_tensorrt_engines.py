@@ -10,8 +10,8 @@ from naming import naming
 from mrcfa import Stream
 from mrcfa.backends import Unfit
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.flavours import PLUGIN, PLUGIN_NAME, PLUGIN_VARIABLE
 from mrcfa.errors import Damaged, NotFound
-from mrcfa.flavours import PLUGIN, PLUGIN_NAME, PLUGIN_VARIABLE
 
 
 def test_auto_prefers_an_engine_that_fits_and_falls_back_where_none_does(double, built, clip):

@@ -11,13 +11,13 @@ import pytest
 from naming import naming
 from onnx import numpy_helper
 
-from mrcfa import machine
 from mrcfa.bundle import EXPECTED, MANIFEST, Bundle
-from mrcfa.drivers import CudaNeed
+from mrcfa.bundle.manifest import FileEntry
 from mrcfa.errors import Damaged
-from mrcfa.files import sha256
-from mrcfa.machine import Gpu
-from mrcfa.manifest import FileEntry
+from mrcfa.machine import hardware
+from mrcfa.machine.drivers import CudaNeed
+from mrcfa.machine.files import sha256
+from mrcfa.machine.hardware import Gpu
 from mrcfa.selftest import selftest as room
 from mrcfa.selftest.expected import Expected
 from mrcfa.selftest.line import Outcome
@@ -29,8 +29,8 @@ from mrcfa.selftest.ways import ways
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch):
     """Whatever the machine has."""
-    monkeypatch.setattr(machine, "gpus", lambda: [])
-    monkeypatch.setattr(machine, "cuda_driver", lambda: None)
+    monkeypatch.setattr(hardware, "gpus", lambda: [])
+    monkeypatch.setattr(hardware, "cuda_driver", lambda: None)
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_where_nothing_can_run_the_test_is_not_passed(copy, only, command):
 
 def test_a_gpu_on_which_nothing_ran_is_a_failure(copy, only, monkeypatch):
     only()
-    monkeypatch.setattr(machine, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
     line = found(selftest(Bundle.open(copy)))["machine", "GPU at work"]
     assert line.outcome is Outcome.FAILS
     assert "NVIDIA L4" in line.words
@@ -190,12 +190,12 @@ def test_a_driver_that_is_too_old_for_a_wheel_is_told_with_both_ways_out(copy, o
     only()
     needs = [CudaNeed("tensorrt-rtx-cu13 1.7.1", "13.0", "update the driver, or …")]
     monkeypatch.setattr(room, "cuda_needs", lambda: needs)
-    monkeypatch.setattr(machine, "cuda_driver", lambda: "12.4")
+    monkeypatch.setattr(hardware, "cuda_driver", lambda: "12.4")
     line = found(selftest(Bundle.open(copy)))["machine", "CUDA driver"]
     assert line.outcome is Outcome.FAILS
     assert re.search(naming("12.4", "tensorrt-rtx-cu13 1.7.1", "13.0"), line.words)
     assert line.remedy == "update the driver, or …"
-    monkeypatch.setattr(machine, "cuda_driver", lambda: "13.0")
+    monkeypatch.setattr(hardware, "cuda_driver", lambda: "13.0")
     line = found(selftest(Bundle.open(copy)))["machine", "CUDA driver"]
     assert line.outcome is Outcome.WORKS
     assert re.search(naming("13.0", "tensorrt-rtx-cu13 1.7.1"), line.words)

@@ -7,8 +7,8 @@ from naming import naming
 
 from mrcfa import Stream
 from mrcfa.backends import Unfit
+from mrcfa.backends.address import EXAMPLE, Address, Credentials, is_address
 from mrcfa.errors import InvalidValue
-from mrcfa.serving.address import EXAMPLE, Address, Credentials, is_address
 
 
 def test_an_address_is_no_folder_even_as_a_path():

@@ -9,11 +9,11 @@ import onnx
 import pytest
 from naming import naming
 
+from mrcfa.backends.served import Served, identity
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.manifest import Device, Engine
 from mrcfa.errors import AlreadyExists, Unsupported
-from mrcfa.files import sha256
-from mrcfa.manifest import Device, Engine
-from mrcfa.serving.facts import Served, identity
+from mrcfa.machine.files import sha256
 from mrcfa.serving.repository import Platform, ServingOptions, write_repository
 
 model_config = pytest.importorskip(

@@ -14,9 +14,9 @@ from naming import naming
 from PIL import Image
 
 from mrcfa import Stream
+from mrcfa.backends.served import identity
 from mrcfa.bundle import Bundle
 from mrcfa.errors import Mismatch, NotFound, RuntimeFailed
-from mrcfa.serving.facts import identity
 from mrcfa.serving.repository import ServingOptions, write_repository
 
 triton = pytest.importorskip("tritonclient.grpc", reason="Triton: not run (no tritonclient)")

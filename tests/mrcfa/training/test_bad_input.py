@@ -18,7 +18,7 @@ from naming import names
 from PIL import Image
 from safetensors.torch import load_file
 
-from mrcfa.progress import training
+from mrcfa.console.progress import training
 from mrcfa.training.checkpoints import read_facts
 from mrcfa.training.log import LOG, entries_of
 from mrcfa.training.runs import BEST, LAST
@@ -76,7 +76,7 @@ def test_a_run_begins_with_what_it_learns_from_and_ends_with_the_miou(data, comm
 
 def test_without_a_terminal_there_is_a_line_now_and_then(capsys, monkeypatch):
     clock = iter([0.0, *range(2, 200, 2)])  # two seconds a step, from iteration 40 on
-    monkeypatch.setattr("mrcfa.progress.monotonic", lambda: next(clock))
+    monkeypatch.setattr("mrcfa.console.progress.monotonic", lambda: next(clock))
     with training(100) as show:
         for iteration in range(41, 101):
             show(iteration, 0.5)

@@ -17,9 +17,7 @@ from naming import naming
 from PIL import Image
 from safetensors.torch import load_file
 
-import cli
-from mrcfa import preset
-from mrcfa.data.sample import write_sample
+from mrcfa import cli, preset
 from mrcfa.errors import AlreadyExists, Mismatch, MrcfaError, NotFound
 from mrcfa.model.config import Method
 from mrcfa.training.checkpoints import read_facts
@@ -27,6 +25,7 @@ from mrcfa.training.log import LOG
 from mrcfa.training.loop import RunOptions, train
 from mrcfa.training.recipe import Recipe
 from mrcfa.training.runs import BEST, LAST
+from mrcfa.video.sample import write_sample
 
 SIZE = (64, 96)
 QUICK = Recipe(iterations=4, batch=2, crop=SIZE, learning_rate=3e-4, warmup=2)

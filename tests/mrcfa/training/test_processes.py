@@ -11,12 +11,12 @@ from naming import naming
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-import cli
-from mrcfa.data.sample import write_sample
+from mrcfa import cli
 from mrcfa.errors import InvalidValue
 from mrcfa.training.log import LOG
 from mrcfa.training.processes import joined
 from mrcfa.training.runs import LAST
+from mrcfa.video.sample import write_sample
 
 WORDS = (
     "--backbone b0 --size 64x96 --crop 64x96 --iterations 1 --workers 0 --warmup 1 "

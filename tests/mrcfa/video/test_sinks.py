@@ -17,7 +17,7 @@ from naming import naming
 from PIL import Image
 
 from mrcfa.errors import MrcfaError
-from mrcfa.files import CannotWrite, CutShort
+from mrcfa.machine.files import CannotWrite, CutShort
 from mrcfa.video.sinks import open_sink
 
 CLASSES = ("road", "car", "sky")

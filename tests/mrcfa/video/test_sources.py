@@ -14,9 +14,10 @@ import pytest
 from naming import names, naming
 from PIL import Image
 
+from mrcfa.data.images import read_image
 from mrcfa.errors import MrcfaError, NotFound, RuntimeFailed, Unsupported
 from mrcfa.video.sinks import open_sink
-from mrcfa.video.sources import Span, open_source, read_image
+from mrcfa.video.sources import Span, open_source
 
 
 def pictures(frames=30, height=96, width=160):

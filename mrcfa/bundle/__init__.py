@@ -1,0 +1,13 @@
+"""The bundle on disk: graphs, weights, engines, and the manifest that describes them."""
+
+from mrcfa.bundle.bundle import (
+    EIGHT_BITS,
+    EXPECTED,
+    MANIFEST,
+    WEIGHTS,
+    Bundle,
+    Unfit,
+    write_bundle,
+)
+
+__all__ = ["EIGHT_BITS", "EXPECTED", "MANIFEST", "WEIGHTS", "Bundle", "Unfit", "write_bundle"]

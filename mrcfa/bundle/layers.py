@@ -1,0 +1,153 @@
+"""The layers of an engine, read from what TensorRT says while it builds, and what they move.
+
+An engine can be asked for them as well, but only where its GPU is. What a layer writes goes through
+memory, so the sum over all layers is a figure of merit that needs no GPU and has no noise.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mrcfa.bundle.flavours import Message
+from mrcfa.bundle.manifest import PlanCost
+from mrcfa.data.decoding import from_json
+from mrcfa.errors import Damaged
+
+Layer = dict[str, Any]
+"""`name`, `type`, `tactic`, the ONNX `nodes` it computes, and `inputs`, `constants` and `outputs`,
+each with name, dtype and shape."""
+
+_LAYER = re.compile(r"^ *Name: (?P<name>.+?), LayerType: (?P<type>\w+)(?P<rest>.*)$", re.MULTILINE)
+_TENSOR = re.compile(
+    r"\{ Name: (?P<name>.+?),(?: Location: \w+,)? Dimensions: \[(?P<shape>[\d,]*)\]"
+    r".*?(?:Datatype: (?P<dtype>[^,}]+?))(?:,[^}]*)? ?\}"
+)
+_TACTIC = re.compile(r"TacticName: (.*?)(?:, \w+:|$)")
+_NODE = re.compile(r"\[ONNX Layer: (.+?)\]")
+_MEMORY = re.compile(r"Total (?P<what>Activation|Weights) Memory: *(?P<bytes>\d+) bytes")
+_PRODUCTS = ("gemm", "correlation", "runtime_fusion")
+_ATTENTION = "_mha"
+_NARROW = ("Int8", "FP8")
+_BITS = {
+    "Float": 32,
+    "Half": 16,
+    "BFloat16": 16,
+    "Int64": 64,
+    "Int32": 32,
+    "Int8": 8,
+    "UInt8": 8,
+    "Bool": 8,
+    "FP8": 8,
+    "Int4": 4,
+    "FP4": 4,
+}
+
+
+def layers(messages: Iterable[Message]) -> list[Layer]:
+    """Needs the messages of a build with detailed profiling verbosity."""
+    return [_layer(line) for message in messages for line in _LAYER.finditer(message.text)]
+
+
+def plan_cost(
+    found: Sequence[Layer], messages: Iterable[Message], frames: int = 1
+) -> PlanCost | None:
+    """What one plan's kernels move in a frame, and what it holds; None where none are listed.
+
+    Of a plan that takes several frames at once, each has its share.
+    """
+    kernels = [layer for layer in found if layer["outputs"]]
+    if not kernels:
+        return None
+    memory = {
+        line["what"]: int(line["bytes"])
+        for message in messages
+        for line in _MEMORY.finditer(message.text)
+    }
+    return PlanCost(
+        kernels=len(kernels),
+        bytes_written=sum(written(layer) for layer in kernels) // frames,
+        bytes_read=sum(read(layer) for layer in kernels) // frames,
+        activation_bytes=memory.get("Activation"),
+        weights_bytes=memory.get("Weights"),
+    )
+
+
+def read_layers(content: bytes, path: Path) -> Mapping[str, Sequence[Layer]]:
+    """The part of the layers that `inspect` shows, by graph, from the file that a build wrote."""
+    try:
+        read = from_json(_Listing, {"parts": json.loads(content)})
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path} cannot be read ({error}); build the engine anew") from None
+    return {part: [asdict(layer) for layer in layers] for part, layers in read.parts.items()}
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    dtype: str
+
+
+@dataclass(frozen=True)
+class _Shown:
+    name: str
+    type: str
+    inputs: tuple[_Tensor, ...]
+
+
+@dataclass(frozen=True)
+class _Listing:
+    parts: Mapping[str, tuple[_Shown, ...]]
+
+
+def narrow_products(found: Iterable[Layer]) -> int:
+    """How many layers are products, convs or attentions that read 8 bits."""
+    return sum(
+        (layer["type"] in _PRODUCTS or _ATTENTION in layer["name"])
+        and any(tensor["dtype"] in _NARROW for tensor in layer["inputs"][:1])
+        for layer in found
+    )
+
+
+def written(layer: Layer) -> int:
+    """Bytes of a layer's outputs."""
+    return sum(map(_size, layer["outputs"]))
+
+
+def read(layer: Layer) -> int:
+    """Bytes of its inputs and constants."""
+    return sum(map(_size, (*layer["inputs"], *layer["constants"])))
+
+
+def _size(tensor: dict[str, Any]) -> int:
+    """An unknown type counts as the narrowest: the sum stays a lower bound."""
+    return math.prod(tensor["shape"]) * _BITS.get(tensor["dtype"], 4) // 8
+
+
+def _layer(line: re.Match[str]) -> Layer:
+    rest = line["rest"]
+    tactic = _TACTIC.search(rest)
+    return {
+        "name": line["name"],
+        "type": line["type"],
+        "tactic": tactic[1] if tactic else "",
+        "nodes": _NODE.findall(rest),
+        **{kind.lower(): _tensors(rest, kind) for kind in ("Inputs", "Constants", "Outputs")},
+    }
+
+
+def _tensors(text: str, kind: str) -> list[dict[str, Any]]:
+    """Of a list such as `Outputs: [ { Name: relu, Dimensions: [1,64], Datatype: Half }]`."""
+    _, named, rest = text.partition(f"{kind}: [")
+    if not named or rest.startswith("]"):
+        return []
+    return [
+        {
+            "name": tensor["name"],
+            "dtype": tensor["dtype"],
+            "shape": [int(size) for size in tensor["shape"].split(",") if size],
+        }
+        for tensor in _TENSOR.finditer(rest.partition("}],")[0] + "}")
+    ]

@@ -1,0 +1,1 @@
+"""The terminal: arguments, notices and progress."""

@@ -1,0 +1,69 @@
+"""Parsers of command-line text: sizes, offsets, names; bad text is an error with an example."""
+
+from typing import Annotated, Any
+
+import typer
+
+from mrcfa.console.notices import tell
+from mrcfa.errors import InvalidValue
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Keep = Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")]
+Scales = Annotated[int | None, typer.Option(help="Scales of affinity, 1 to 4, from 1/32 on.")]
+Sar = Annotated[bool, typer.Option("--sar/--no-sar", help="Refine affinities at each scale.")]
+Maa = Annotated[bool, typer.Option("--maa/--no-maa", help="Aggregate affinities over scales.")]
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """`480x864` -> (480, 864): height first, everywhere in mrcfa."""
+    first, _, second = text.partition("x")
+    if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
+        raise InvalidValue(f"{text!r} is no size; write HxW, such as 480x864")
+    return int(first), int(second)
+
+
+def warn_of_swap(option: str, size: tuple[int, int], usual: tuple[int, int], whose: str) -> None:
+    """Say so if a size is upright where the usual one is wide, or the reverse."""
+    (height, width), other = size, f"{usual[0]}x{usual[1]}"
+    if (height - width) * (usual[0] - usual[1]) < 0:
+        tell(
+            f"{option} {height}x{width} is {height} high and {width} wide, across {whose} "
+            f"{other}; sizes are HxW, so if that is not meant write {option} {width}x{height}"
+        )
+
+
+def parse_offsets(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidValue(f"{text!r} are no offsets; write them like 9,6,3") from None
+
+
+def config_changes(
+    size: str | None,
+    references: str | None,
+    keep: float | None,
+    scales: int | None,
+    sar: bool,
+    maa: bool,
+) -> dict[str, Any]:
+    """The fields of a config that flags change: those of the paper's ablations, and the size."""
+    changes: dict[str, Any] = {}
+    if size is not None:
+        changes["size"] = parse_size(size)
+    if references is not None:
+        changes["references"] = parse_offsets(references)
+    if keep is not None:
+        changes["keep"] = keep
+    if scales is not None:
+        changes["scales"] = scales
+    if not sar:
+        changes["sar"] = False
+    if not maa:
+        changes["maa"] = False
+    return changes
+
+
+def parse_names(text: str) -> list[str]:
+    """`a, b` -> ["a", "b"]."""
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,1 @@
+"""The machine: hardware, drivers, files, and optional packages."""

@@ -1,0 +1,179 @@
+"""What `mrcfa doctor` tries: each in a process of its own, for a broken runtime may crash it.
+
+python -m mrcfa.selftest.trials tensorrt_rtx
+"""
+
+import ctypes
+import json
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+from mrcfa.bundle.flavours import Flavour, complaint, heard, logger
+from mrcfa.errors import MrcfaError, RuntimeFailed, Unsupported, named
+from mrcfa.machine.drivers import cuda_needs
+from mrcfa.machine.extras import install_command, load
+from mrcfa.machine.hardware import cuda_driver, gpus
+from mrcfa.selftest.findings import Finding
+
+ONE_NODE = (
+    b'\x08\x08:5\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x01gZ\x0f\n\x01x\x12\n\n'
+    b"\x08\x08\x01\x12\x04\n\x02\x08\x02b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x02B\x04\n\x00\x10\r"
+)
+"""An ONNX file that adds a vector to itself: FP32 `x` -> `y`."""
+PROVIDERS = {
+    "CPUExecutionProvider": "cpu",
+    "CUDAExecutionProvider": "gpu",
+    "TensorrtExecutionProvider": "gpu",
+}
+"""ONNX Runtime's providers that mrcfa can use, and the extra that brings each."""
+_CUDA_ERRORS = {
+    100: "CUDA_ERROR_NO_DEVICE: no GPU is visible, or CUDA_VISIBLE_DEVICES hides it",
+    802: "CUDA_ERROR_SYSTEM_NOT_READY: the fabric manager does not run",
+    803: "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: library and kernel module differ; restart the machine",
+    804: "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: a cuda-compat package is in the way",
+    999: "CUDA_ERROR_UNKNOWN: after a suspend or an update, restart the machine",
+}
+
+
+def tried(findings: list[Finding]) -> list[Finding]:
+    """The findings with what really happened, and one more for each provider of ONNX Runtime."""
+    installed = {finding.name for finding in findings if finding.found is not None}
+    names = [*dict.fromkeys(_named(installed))]
+    with ThreadPoolExecutor(4) as pool:
+        answers = dict(zip(names, pool.map(_answer, names), strict=True))
+    out = []
+    for finding in findings:
+        answer = answers.get(finding.name)
+        out.append(finding if answer is None else replace(finding, works=answer[0], said=answer[1]))
+        if finding.name == "CUDA driver":
+            out += _unmet(finding.found)
+        if finding.name == "onnxruntime" and finding.found is not None:
+            out += [_provider(name, answers[name], finding.found) for name in PROVIDERS]
+    return out
+
+
+def _named(installed: set[str]) -> Iterator[str]:
+    yield from (name for name in TRIALS if name in installed)
+    if "onnxruntime" in installed:
+        yield from PROVIDERS
+
+
+def _provider(name: str, answer: tuple[bool, str], version: str) -> Finding:
+    works, said = answer
+    shown = name.removesuffix("ExecutionProvider").lower()
+    absent = said == _ABSENT
+    remedy = install_command(PROVIDERS[name])
+    if absent:
+        remedy = f"pip uninstall -y onnxruntime, then {remedy}"
+    return Finding(
+        f"ort:{shown}",
+        None if absent else version,
+        f"running bundles with onnxruntime:{shown}",
+        remedy,
+        None if absent else works,
+        said,
+    )
+
+
+def _unmet(driver: str | None) -> list[Finding]:
+    """A line for each package that asks for a newer driver; none where there is no driver."""
+    return [
+        Finding(
+            need.package.partition(" ")[0],
+            need.package.partition(" ")[2],
+            "running TensorRT engines",
+            need.remedy,
+            False,
+            f"needs a driver of CUDA {need.cuda} and this one has {driver}",
+        )
+        for need in cuda_needs()
+        if driver is not None and not need.met_by(driver)
+    ]
+
+
+def _answer(name: str) -> tuple[bool, str]:
+    from mrcfa.selftest.processes import python
+
+    try:
+        lines = python("-m", "mrcfa.selftest.trials", name).splitlines()
+        works, said = json.loads(lines[-1])
+        return works, said
+    except MrcfaError as error:
+        return False, str(error)
+
+
+def _init() -> str:
+    """Nobody gets further than what `cuInit` allows."""
+    code = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    if code:
+        raise RuntimeFailed(f"cuInit fails: {_CUDA_ERRORS.get(code, f'CUDA error {code}')}")
+    return f"cuInit works, {len(gpus())} GPUs"
+
+
+def _bindings() -> str:
+    from mrcfa.backends.cuda import Cuda
+
+    if cuda_driver() is None:
+        load("cuda.bindings.driver")
+        return "loads; not tried further without a driver"
+    gpu = Cuda().gpu
+    return f"a context on {gpu.name} works"
+
+
+def _runtime(flavour: Flavour) -> str:
+    trt = flavour.load()
+    with heard(trt) as said:
+        try:
+            made = trt.Runtime(logger(trt))
+        except (TypeError, RuntimeError):  # the library gave a null pointer
+            made = None
+    if made is None:
+        raise RuntimeFailed(f"its runtime does not start: {complaint(said)}")
+    return "its runtime starts"
+
+
+_ABSENT = "this build of ONNX Runtime does not have it"
+
+
+def _session(provider: str) -> str:
+    import numpy as np
+    import onnxruntime as ort
+
+    if provider not in ort.get_available_providers():
+        raise Unsupported(_ABSENT)
+    if provider != "CPUExecutionProvider" and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(ONE_NODE, options, providers=[provider])
+    if session.get_providers()[0] != provider:
+        raise Unsupported("it does not load, and ONNX Runtime would take the CPU in silence")
+    (answer,) = session.run(None, {"x": np.ones(2, np.float32)})
+    if answer.tolist() != [2.0, 2.0]:
+        raise RuntimeFailed(f"1 + 1 is {named(answer.tolist())}")
+    return "a session runs"
+
+
+TRIALS: dict[str, Callable[[], str]] = {
+    "CUDA driver": _init,
+    "cuda-python": _bindings,
+    "tensorrt_rtx": partial(_runtime, Flavour.RTX),
+    "tensorrt": partial(_runtime, Flavour.TENSORRT),
+}
+"""The name of a finding -> what is tried of it."""
+
+
+def main(name: str) -> None:
+    trial = TRIALS.get(name) or partial(_session, name)
+    try:
+        answer = (True, trial())
+    except Exception as error:  # whatever a runtime raises is what doctor tells
+        answer = (False, next(iter(str(error).splitlines()), type(error).__name__))
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

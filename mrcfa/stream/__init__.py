@@ -1,0 +1,1 @@
+"""Streams: frames in, masks out, whatever the backend."""

@@ -1,0 +1,124 @@
+"""The sample world as a dataset of one's own, with a video: to try everything without a download.
+
+Training, validation and test have seeds of their own, so that no scene is in two of them.
+"""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from fractions import Fraction
+from multiprocessing import get_context, parent_process
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mrcfa.data.own import LABELS
+from mrcfa.data.world.labels import WORLD
+from mrcfa.data.world.scene import scene
+from mrcfa.errors import RuntimeFailed
+from mrcfa.machine.children import away_from_here
+from mrcfa.machine.extras import load
+from mrcfa.machine.files import replaced
+from mrcfa.machine.hardware import usable_cores
+from mrcfa.machine.interrupts import ENDING
+from mrcfa.video.sinks import open_sink
+
+RATE = Fraction(15)
+"""Frames per second, as in VSPW."""
+FIRST_SEED = {"train": 1_000_000, "val": 2_000_000, "test": 3_000_000}
+FEW = 6
+"""Videos for which starting other processes would take longer than drawing."""
+
+
+def write_sample(
+    folder: Path,
+    videos: dict[str, int],
+    frames: int = 24,
+    size: tuple[int, int] = (480, 864),
+    seed: int = 0,
+) -> None:
+    """`data/<video>/origin` and `mask`, `<split>.txt`, `labels.json`, and a test video's MP4."""
+    load("PIL.Image")
+    with replaced(folder, folder=True) as part:
+        jobs, data = [], part.absolute() / "data"
+        for split, count in videos.items():
+            names = [f"{split}_{number}" for number in range(count)]
+            (part / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
+            first = FIRST_SEED[split] + seed
+            jobs += [(data / name, frames, size, first + n) for n, name in enumerate(names)]
+        with _workers(len(jobs)) as run:
+            list(run(_write_video, jobs))
+        content = {"names": WORLD.names, "colours": WORLD.colours}
+        (part / LABELS).write_text(json.dumps(content, indent=1))
+        nothing = np.zeros((0, 3), np.uint8)
+        with open_sink(str(part / "street.mp4"), (), nothing, RATE) as write:
+            for t, (image, _) in enumerate(scene(frames, size, FIRST_SEED["test"] + seed)):
+                write(f"{t:06d}", image)
+
+
+def _write_video(job: tuple[Path, int, tuple[int, int], int]) -> None:
+    folder, frames, size, seed = job
+    pillow = load("PIL.Image")
+    for kind in ("origin", "mask"):
+        (folder / kind).mkdir(parents=True)
+    for t, (image, mask) in enumerate(scene(frames, size, seed)):
+        if _stopped():
+            return
+        pillow.fromarray(image).save(folder / "origin" / f"{t:08d}.jpg", quality=95)
+        pillow.fromarray(mask).save(folder / "mask" / f"{t:08d}.png", compress_level=3)
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[Callable[..., Iterable[None]]]:
+    """`map`, over all cores where there is enough to do; no process outlives the block."""
+    if jobs <= FEW or usable_cores() == 1:
+        yield map
+        return
+    context = get_context("spawn")
+    stopped = context.Event()
+    with away_from_here():
+        pool = ProcessPoolExecutor(usable_cores(), context, _begin_worker, (stopped,))
+
+    def run(write: Callable[[Any], None], jobs: Iterable[Any]) -> Iterable[None]:
+        with away_from_here():
+            return pool.map(write, jobs)
+
+    with pool:
+        try:
+            yield run
+        except BrokenProcessPool:
+            raise RuntimeFailed(
+                "a process that drew the sample was killed, perhaps for want of memory; "
+                "make fewer or smaller videos"
+            ) from None
+        except BaseException:
+            stopped.set()
+            raise
+
+
+def _begin_worker(stopped: Event) -> None:
+    """Leave signals to the parent process, which says when to stop; end with it if it is killed."""
+    global _stopped
+    _stopped = stopped.is_set
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _stopped() -> bool:
+    """Whether nobody wants the work of this process any more."""
+    return False
