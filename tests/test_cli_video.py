@@ -358,7 +358,7 @@ def _unhandled(number, _):
 def test_a_terminal_that_lacks_a_character_shows_another_one(command, monkeypatch):
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "latin-1"))
-    monkeypatch.setattr("cli.app", lambda **_: print("✓ ✗ é 語"))
+    monkeypatch.setattr("mrcfa.cli.app", lambda **_: print("✓ ✗ é 語"))
     assert command("doctor")[0] == 0
     assert shown.getvalue().decode("latin-1") == "+ x é ?\n"
 
@@ -367,7 +367,7 @@ def test_want_of_memory_is_a_sentence(command, monkeypatch):
     def hungry(**_):
         raise MemoryError
 
-    monkeypatch.setattr("cli.app", hungry)
+    monkeypatch.setattr("mrcfa.cli.app", hungry)
     code, _, err = command("run")
     assert code == 2
     assert names(err, "mrcfa", "memory")

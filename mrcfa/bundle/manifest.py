@@ -256,7 +256,7 @@ class Manifest:
         for named, count in (("classes", len(self.classes)), ("palette", len(self.palette))):
             if count != self.config.classes:
                 raise Damage(f"{named} has {count} entries for {self.config.classes} classes")
-        for name, variant in self.variants.items():
+        for name, variant in sorted(self.variants.items()):
             self._check_tensors(name, variant)
         for engine in self.engines:
             if engine.variant not in self.variants:

@@ -82,8 +82,8 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterable[None]]]:
         yield map
         return
     context = get_context("spawn")
-    stopped = context.Event()
     with away_from_here():
+        stopped = context.Event()
         pool = ProcessPoolExecutor(usable_cores(), context, _begin_worker, (stopped,))
 
     def run(write: Callable[[Any], None], jobs: Iterable[Any]) -> Iterable[None]:

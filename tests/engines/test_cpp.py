@@ -73,7 +73,7 @@ def test_an_installed_library_is_found_by_cmake_and_by_pkg_config(build, bundle,
     run("cmake", "--build", tree)
     assert "frame 9: " in run(tree / "example", bundle("b0")).stdout
     shown = run(prefix / "bin/mrcfa-segment", bundle("b0"), "--info").stdout
-    assert names(shown, "160x96", "onnxruntime (CPU, fp32)")
+    assert names(shown, "96x160", "onnxruntime (CPU, fp32)")
     if shutil.which("pkg-config"):
         (folder,) = prefix.glob("lib*/**/pkgconfig")
         found = {**os.environ, "PKG_CONFIG_PATH": str(folder)}

@@ -34,7 +34,7 @@ def test_segformer_has_no_memory_and_the_bundle_says_so(baseline, command):
     assert shapes(variant.decoder.outputs) == {"frame_out": [1], "mask": [1, 64, 96]}
     code, out, _ = command("inspect", path)
     assert code == 0
-    assert "SegFormer b0, cityscapes" in out.decode()
+    assert "SegFormer b0, preset cityscapes" in out.decode()
     assert "no memory: every frame is segmented by itself" in out.decode()
     assert "state per stream: 4 B (frame)" in out.decode()
 

@@ -230,7 +230,7 @@ def test_nothing_is_exported_if_fp32_is_not_the_model(with_broken, tmp_path):
             (4080, "--inline-functions"),
         ),
         ({"size": (8192, 8192)}, {}, InvalidValue, ("2,147,483,647", "--size")),
-        ({}, {"frame": (32768, 32768)}, InvalidValue, ("image", "--frame")),
+        ({}, {"frame": (32768, 32768)}, InvalidValue, ("frame", "32768x32768")),
         ({}, {"frame": (0, 5)}, InvalidValue, ("frame", "0x5")),
         ({}, {"opset": 16}, InvalidValue, ("opset", 16, 17, 23)),
         ({}, {"opset": 99}, InvalidValue, ("opset", 99)),

@@ -32,7 +32,7 @@ def test_import_needs_numpy_alone():
 
 def test_neither_import_nor_help_loads_torch():
     code = f"""
-import mrcfa, cli
+from mrcfa import cli
 from typer.testing import CliRunner
 assert CliRunner().invoke(cli.app, ["--help"]).exit_code == 0
 print([name for name in {HEAVY!r} if name in sys.modules])

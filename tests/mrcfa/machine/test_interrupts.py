@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from mrcfa.machine.hardware import interrupts
+from mrcfa.machine import interrupts
 from mrcfa.machine.interrupts import ENDING, first_interrupt, raised
 
 

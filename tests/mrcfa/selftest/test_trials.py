@@ -8,8 +8,8 @@ import onnx
 import pytest
 from naming import naming
 
+from mrcfa.machine import drivers
 from mrcfa.machine.drivers import CudaNeed, cuda_needs
-from mrcfa.machine.hardware import drivers
 from mrcfa.selftest import trials
 from mrcfa.selftest.findings import Finding
 from mrcfa.selftest.trials import ONE_NODE, tried
