@@ -7,11 +7,53 @@ import typer
 from mrcfa.console.notices import tell
 from mrcfa.errors import InvalidValue
 
+ABLATIONS = "Paper's ablations"
+"""Help panel of options that change the model as the paper's ablations do."""
+ADVANCED = "Advanced"
+"""Help panel of rarely used options."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Keep = Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")]
-Scales = Annotated[int | None, typer.Option(help="Scales of affinity, 1 to 4, from 1/32 on.")]
-Sar = Annotated[bool, typer.Option("--sar/--no-sar", help="Refine affinities at each scale.")]
-Maa = Annotated[bool, typer.Option("--maa/--no-maa", help="Aggregate affinities over scales.")]
+References = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help="Distances of the reference frames behind the current one, in frames, such as 9,6,3. "
+        "Default: those of the preset or the weights.",
+        rich_help_panel=ABLATIONS,
+    ),
+]
+Keep = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of a reference's tokens that STM keeps, above 0 and up to 1. Default: that of "
+        "the backbone or the weights.",
+        rich_help_panel=ABLATIONS,
+    ),
+]
+Scales = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of affinity scales, 1 to 4, from 1/32 to finer ones. Default: that of the "
+        "preset or the weights.",
+        rich_help_panel=ABLATIONS,
+    ),
+]
+Sar = Annotated[
+    bool,
+    typer.Option(
+        "--sar/--no-sar",
+        help="Refine the affinities of each scale with or without SAR.",
+        rich_help_panel=ABLATIONS,
+    ),
+]
+Maa = Annotated[
+    bool,
+    typer.Option(
+        "--maa/--no-maa",
+        help="Aggregate the affinities over scales with or without MAA.",
+        rich_help_panel=ABLATIONS,
+    ),
+]
 
 
 def parse_size(text: str) -> tuple[int, int]:
