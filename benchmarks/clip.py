@@ -34,7 +34,7 @@ def benchmark_clip(bundle: Bundle, video: Path | None, frames: int) -> Images:
     if len(images) < LOOP:
         reason = f" ({source.complaint})" if source.complaint else ""
         raise InvalidValue(
-            f"{video} has {len(images)} frames{reason}, and a benchmark needs {LOOP}; use a longer "
+            f"{video} has {len(images)} frames{reason}; a benchmark needs {LOOP}, so use a longer "
             "video, or leave --video out for the built-in clip"
         )
     return images

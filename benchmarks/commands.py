@@ -172,7 +172,7 @@ def _bench_sizes(
     from mrcfa.model.config import check_size
 
     if len(sizes) < 2:
-        raise InvalidValue("--sizes needs at least two sizes, such as 480x864,1088x1920")
+        raise InvalidValue("--sizes needs two or more sizes, such as 480x864,1088x1920")
     for size in sizes:
         check_size(parse_size(size))
     if json_file is not None:
