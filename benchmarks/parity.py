@@ -16,7 +16,7 @@ from mrcfa.data.metrics import ConfusionMatrix
 
 WORST_SHARE = 0.005
 """Smallest share of the pixels at which a class counts in the lowest IoU: one pixel more or less
-would decide the IoU of a rarer class. The mean IoU counts all classes, so it may be the smaller."""
+would decide the IoU of a rarer class. The mean IoU counts all classes, so it may be lower."""
 MARKS = (10, 100, 1000)
 """Frame numbers at which the drift check compares errors."""
 DRIFT = 1.1

@@ -19,7 +19,7 @@ REST_S = 0.02
 """Pause before each measurement. A runtime's threads spin for a while after their last work, and
 would take cores from the next backend."""
 LOAD_S = 1.0
-"""Load on a GPU before it is measured: a GPU that waits between frames lowers its clocks."""
+"""Length of the load on a GPU before it is measured: a GPU that waits lowers its clocks."""
 RESAMPLES = 2000
 
 Seconds = NDArray[np.float64]

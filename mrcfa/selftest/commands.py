@@ -63,7 +63,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 def _text(finding: "Finding") -> str:
     if finding.found is None:
-        sign, text = "-", f"missing; for {finding.enables}: {finding.remedy}"
+        sign, text = "-", f"missing (needed for {finding.enables}); {finding.remedy}"
     elif finding.works is False:
         sign, text = "✗", f"{finding.found}, but {finding.said}; {finding.remedy}"
     else:

@@ -44,7 +44,7 @@ def findings() -> list[Finding]:
     driver = cuda_driver()
     return [
         Finding("processor", processor(), "everything but TensorRT engines", ""),
-        Finding("GPU", shown or None, "running TensorRT engines", "none visible to this process"),
+        Finding("GPU", shown or None, "running TensorRT engines", "no GPU is visible here"),
         Finding(
             "CUDA driver",
             driver,

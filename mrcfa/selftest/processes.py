@@ -48,7 +48,7 @@ def lines_of(bundle: Bundle, way: SelftestWay, gpus: int) -> Iterator[Line]:
 
 
 def start_line(bundle: Bundle, way: SelftestWay) -> Line:
-    """Seconds to the first mask, with empty and then with filled caches."""
+    """Measure the seconds to the first mask, with empty and then with filled caches."""
 
     def measured() -> Found:
         with TemporaryDirectory(prefix="mrcfa-selftest-") as folder:
@@ -65,7 +65,7 @@ def start_line(bundle: Bundle, way: SelftestWay) -> Line:
 
 
 def pycuda_line(bundle: Bundle, way: SelftestWay) -> Line:
-    """Exit of a process whose CUDA context pycuda made, and destroys at exit."""
+    """Check that a process exits cleanly if pycuda made its CUDA context and destroys it."""
 
     def ended() -> Found:
         if package_version("pycuda", ("pycuda",)) is None:
