@@ -7,51 +7,48 @@ import typer
 from mrcfa.console.notices import tell
 from mrcfa.errors import InvalidValue
 
-ABLATIONS = "Paper's ablations"
-"""Help panel of options that change the model as the paper's ablations do."""
-ADVANCED = "Advanced"
-"""Help panel of rarely used options."""
+ABLATIONS, ADVANCED = "Paper's ablations", "Advanced"
+"""Panels of `--help` for rare options."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 References = Annotated[
     str | None,
     typer.Option(
-        metavar="LIST",
-        help="Distances of the reference frames behind the current one, in frames, such as 9,6,3. "
-        "Default: those of the preset or the weights.",
         rich_help_panel=ABLATIONS,
+        metavar="N,N,…",
+        help="Frames from each reference to the target, such as 9,6,3. Default: the preset's.",
     ),
 ]
 Keep = Annotated[
     float | None,
     typer.Option(
-        help="Share of a reference's tokens that STM keeps, above 0 and up to 1. Default: that of "
-        "the backbone or the weights.",
         rich_help_panel=ABLATIONS,
+        metavar="SHARE",
+        help="Share of a reference's tokens that STM keeps. Default: 0.8 for b0, 0.5 for others.",
     ),
 ]
 Scales = Annotated[
     int | None,
     typer.Option(
-        help="Number of affinity scales, 1 to 4, from 1/32 to finer ones. Default: that of the "
-        "preset or the weights.",
         rich_help_panel=ABLATIONS,
+        metavar="N",
+        help="Number of affinity scales, 1 to 4, from 1/32 on. Default: the preset's.",
     ),
 ]
 Sar = Annotated[
     bool,
     typer.Option(
         "--sar/--no-sar",
-        help="Refine the affinities of each scale with or without SAR.",
         rich_help_panel=ABLATIONS,
+        help="Refine the affinities of each scale (SAR).",
     ),
 ]
 Maa = Annotated[
     bool,
     typer.Option(
         "--maa/--no-maa",
-        help="Aggregate the affinities over scales with or without MAA.",
         rich_help_panel=ABLATIONS,
+        help="Aggregate the affinities over the scales (MAA).",
     ),
 ]
 
