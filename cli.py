@@ -26,7 +26,7 @@ from mrcfa.training.commands import train
 from mrcfa.video.commands import run, sample
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""Click's, which typer has under different names in its versions."""
+"""Click's UsageError, which has different names in different versions of typer."""
 
 app = typer.Typer(
     help="MRCFA video semantic segmentation: from PyTorch to ONNX and TensorRT.",
@@ -40,7 +40,7 @@ app.command("eval")(evaluate)
 
 
 def main() -> None:
-    """Run the command line; whatever is wrong becomes one sentence and exit code 2."""
+    """Run the command line; every error becomes one sentence and exit code 2."""
     _print_anywhere()
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # for processes that libraries start
     try:
@@ -51,12 +51,12 @@ def main() -> None:
     except MrcfaError as error:
         _end(error)
     except UsageError as error:
-        # Click's own method, which Exception lacks; recent typers put pydantic's words in front.
+        # `format_message` is Click's; recent versions of typer put pydantic's words in front.
         _end(error.format_message().replace("Value error, ", ""))  # type: ignore[attr-defined]
     except OSError as error:  # a name that is too long, a disk that fails
         _end(error)
     except MemoryError:
-        _end("memory ran out; close other programs, or use smaller frames or a smaller model")
+        _end("out of memory; close other programs, or use smaller frames or a smaller model")
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     sys.exit(code or 0)
@@ -68,7 +68,7 @@ def _end(sentence: object, code: int = 2) -> NoReturn:
 
 
 def _print_anywhere() -> None:
-    """A terminal that lacks a character, as Latin-1 lacks ✓, shows another one."""
+    """Print a substitute for every character that the terminal lacks, such as ✓ in Latin-1."""
     instead = {"✓": "+", "✗": "x"}
 
     def replace(error: UnicodeError) -> tuple[str, int]:
@@ -100,7 +100,7 @@ def _root(
 
 
 def _make_bundle(path: Path, size: str | None, engines: bool) -> None:
-    """For `bench`, whose room knows neither the exporter's nor the builder's."""
+    """Write the bundle that `bench` measures by default; `benchmarks` may not import `export`."""
     export(size=size, out=path)
     if engines and find_spec("tensorrt_rtx"):
         build(path)
