@@ -8,7 +8,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from mrcfa.console.notices import tell
+from mrcfa.console.notices import warn
 from mrcfa.errors import MrcfaError
 from mrcfa.machine.files import cache_folder, write_whole
 
@@ -39,7 +39,7 @@ class Kept:
         digest, content = file[:_DIGEST_BYTES], file[_DIGEST_BYTES:]
         if hashlib.sha256(content).digest() == digest:
             return content
-        tell(f"{path} is damaged, so what it kept is computed again")
+        warn(f"{path} is damaged, so what it kept is computed again")
         return None
 
     def save(self, name: str, content: bytes) -> None:
@@ -55,5 +55,5 @@ class Kept:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _stop(self, why: object) -> None:
-        tell(f"{why}; nothing is kept, so this work begins anew if it is interrupted")
+        warn(f"{why}; nothing is kept, so this work begins anew if it is interrupted")
         self._folder = None
