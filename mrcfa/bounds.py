@@ -34,7 +34,7 @@ NUMBERS = 32
 BLOCKS = 64
 """Largest number of blocks in one stage of the encoder."""
 PARAMETERS = 250_000_000
-"""Largest number of parameters in the encoder's blocks: three times those of the largest backbone."""
+"""Largest number of parameters in the encoder's blocks, three times that of MiT-B5."""
 CHANNELS = 8192
 AFFINITY_CHANNELS = 16
 KERNEL = 31

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 
 class MrcfaError(Exception):
-    """Bad input, or something that this machine lacks. The command line prints it and exits with 2."""
+    """Bad input, or something this machine lacks; the command line prints it and exits with 2."""
 
 
 class InvalidValue(MrcfaError):

@@ -311,7 +311,7 @@ class TestRun:
             (["{video}", "--start", "99"], "has no frames in the part asked for"),
             (["{video}", "--classes", "cars"], "no class is called 'cars'; did you mean car"),
             (["{video}", "--as", "picture"], "'--as': 'picture' is not one of 'overlay', 'mask'"),
-            (["-", "--raw", "huge"], "'huge' is no size; write HxW"),
+            (["-", "--raw", "huge"], "'huge' is not a size; write HxW"),
             (["{video}", "-o", "junk.mp4/out.npz"], "cannot write junk.mp4/out.npz"),
             (["{video}", "-o", "{video}"], "is the input or holds it; name another output"),
             (["{video}", "-o", "mask.png"], "mask.png holds one picture"),

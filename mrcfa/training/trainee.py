@@ -51,8 +51,8 @@ class Trainee(nn.Module):
     def _temporal(self, model: MRCFA, features: Features, batch: int) -> list[Tensor]:
         """Logits of each reference alone, and of their mean with the target's own feature."""
         *earlier, now = features.split(batch)
-        target = model.ask(now)
-        retrieved = [model.retrieve(target, model.answer(frame)) for frame in earlier]
+        target = model.as_target(now)
+        retrieved = [model.retrieve(target, model.as_reference(frame)) for frame in earlier]
         mean = torch.stack(retrieved).mean(dim=0) + target.feature
         heads = (*self.deco, model.classify)
         return [

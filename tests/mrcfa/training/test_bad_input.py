@@ -90,7 +90,7 @@ def test_no_masks_at_all_are_told(data, command):
         mask.unlink()
     code, _, err = command("train", data, *WORDS)
     assert code == 2
-    assert "is not complete: it has no masks" in err
+    assert "is incomplete: it has no masks" in err
     assert not Path("run").exists()
 
 
@@ -324,7 +324,7 @@ def test_a_checkpoint_of_other_classes_gets_new_classifiers_or_is_refused(data, 
     assert said in err
     code, _, err = command("eval", "run", data)
     assert code == 2
-    assert f"run has 3 classes and {data} 4; evaluate it on its own dataset" in err
+    assert f"run has 3 classes, but {data} has 4; evaluate it on its own dataset" in err
 
 
 def test_segformer_takes_no_references(data, command):
