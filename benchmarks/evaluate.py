@@ -26,7 +26,7 @@ from mrcfa.data.metrics import (
     pooled_consistency,
 )
 from mrcfa.machine.files import fingerprint
-from mrcfa.machine.kept import Kept
+from mrcfa.machine.result_cache import ResultCache
 from mrcfa.video.feed import ahead
 from mrcfa.video.rounds import Segmenter
 from mrcfa.video.segment import behind
@@ -68,7 +68,7 @@ class Evaluation:
     metrics: Mapping[str, float]
     iou: Mapping[str, float]
     """By class, for those that occur in the truth or in the prediction."""
-    kept: Kept | None = field(default=None, compare=False, repr=False)
+    kept: ResultCache | None = field(default=None, compare=False, repr=False)
     """Finished videos, until `forget`."""
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def evaluate(
 def forget(done: Evaluation) -> None:
     """Drop what was kept for resuming, once the result is out."""
     if done.kept is not None:
-        done.kept.forget()
+        done.kept.clear()
 
 
 def score_video(
@@ -200,7 +200,9 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join([f"{first.videos} videos, {first.frames} annotated frames", *lines])
 
 
-def _kept(candidate: Candidate, backend: str, options: EvalOptions, videos: LabelledVideos) -> Kept:
+def _kept(
+    candidate: Candidate, backend: str, options: EvalOptions, videos: LabelledVideos
+) -> ResultCache:
     """Finished videos of exactly this candidate and these options."""
     made_from = fingerprint(
         mrcfa.__version__,
@@ -213,7 +215,7 @@ def _kept(candidate: Candidate, backend: str, options: EvalOptions, videos: Labe
         videos.labels,
         videos.dense,
     )
-    return Kept("eval", made_from)
+    return ResultCache("eval", made_from)
 
 
 def _fingerprint(clip: Clip) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mrcfa.machine.files import refusals_told
+from mrcfa.machine.files import write_errors_reported
 
 LOG = "log.jsonl"
 
@@ -33,7 +33,7 @@ class Log:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        with refusals_told(self._file.name):
+        with write_errors_reported(self._file.name):
             self._file.write(json.dumps({"iteration": iteration, **finite}) + "\n")
             self._file.flush()
         if self._board is not None:

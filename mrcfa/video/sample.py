@@ -23,7 +23,7 @@ from mrcfa.data.own import LABELS
 from mrcfa.data.world.labels import WORLD
 from mrcfa.data.world.scene import scene
 from mrcfa.errors import RuntimeFailed
-from mrcfa.machine.children import away_from_here
+from mrcfa.machine.children import in_safe_folder
 from mrcfa.machine.extras import load
 from mrcfa.machine.files import replaced
 from mrcfa.machine.hardware import usable_cores
@@ -82,12 +82,12 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterable[None]]]:
         yield map
         return
     context = get_context("spawn")
-    with away_from_here():
+    with in_safe_folder():
         stopped = context.Event()
         pool = ProcessPoolExecutor(usable_cores(), context, _begin_worker, (stopped,))
 
     def run(write: Callable[[Any], None], jobs: Iterable[Any]) -> Iterable[None]:
-        with away_from_here():
+        with in_safe_folder():
             return pool.map(write, jobs)
 
     with pool:

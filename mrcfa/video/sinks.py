@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 
 from mrcfa.errors import InvalidValue, Unsupported
 from mrcfa.machine.extras import load
-from mrcfa.machine.files import CannotWrite, CutShort, check_writable, held, refusals_told, replaced
+from mrcfa.machine.files import (
+    CannotWrite,
+    CutShort,
+    check_writable,
+    held,
+    replaced,
+    write_errors_reported,
+)
 
 Picture = NDArray[np.uint8]
 """A mask (h, w) of classes, or RGB (h, w, 3)."""
@@ -58,7 +65,7 @@ def open_sink(
     """
     sink = _sink(place, classes, palette, rate, numbered, live, aspect, force)
     writes = list[Write]()
-    with refusals_told(place), ExitStack() as stack:
+    with write_errors_reported(place), ExitStack() as stack:
 
         def write(name: str, picture: Picture) -> None:
             if not writes:
