@@ -10,11 +10,50 @@ import typer
 from mrcfa.console.notices import warn
 from mrcfa.errors import InvalidValue
 
+ABLATIONS, ADVANCED = "Paper's ablations", "Advanced"
+"""Panels of `--help` for rare options."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Keep = Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")]
-Scales = Annotated[int | None, typer.Option(help="Scales of affinity, 1 to 4, from 1/32 on.")]
-Sar = Annotated[bool, typer.Option("--sar/--no-sar", help="Refine affinities at each scale.")]
-Maa = Annotated[bool, typer.Option("--maa/--no-maa", help="Aggregate affinities over scales.")]
+References = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=ABLATIONS,
+        metavar="N,N,…",
+        help="Frames from each reference to the target, such as 9,6,3. Default: the preset's.",
+    ),
+]
+Keep = Annotated[
+    float | None,
+    typer.Option(
+        rich_help_panel=ABLATIONS,
+        metavar="SHARE",
+        help="Share of a reference's tokens that STM keeps. Default: 0.8 for b0, 0.5 for others.",
+    ),
+]
+Scales = Annotated[
+    int | None,
+    typer.Option(
+        rich_help_panel=ABLATIONS,
+        metavar="N",
+        help="Number of affinity scales, 1 to 4, from 1/32 on. Default: the preset's.",
+    ),
+]
+Sar = Annotated[
+    bool,
+    typer.Option(
+        "--sar/--no-sar",
+        rich_help_panel=ABLATIONS,
+        help="Refine the affinities of each scale (SAR).",
+    ),
+]
+Maa = Annotated[
+    bool,
+    typer.Option(
+        "--maa/--no-maa",
+        rich_help_panel=ABLATIONS,
+        help="Aggregate the affinities over the scales (MAA).",
+    ),
+]
 
 
 def parse_size(text: str) -> tuple[int, int]:
