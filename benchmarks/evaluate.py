@@ -27,9 +27,9 @@ from mrcfa.data.metrics import (
 )
 from mrcfa.machine.files import fingerprint
 from mrcfa.machine.result_cache import ResultCache
-from mrcfa.video.feed import ahead
+from mrcfa.video.feed import prefetched
 from mrcfa.video.rounds import Segmenter
-from mrcfa.video.segment import behind
+from mrcfa.video.segment import in_background
 
 WINDOWS = (8, 16)
 """The n of mVC_n."""
@@ -128,8 +128,8 @@ def score_video(
             consistency.add(prediction, truth)
 
     segmenter.reset()
-    with behind(score) as put:
-        for image, truth in ahead(labelled_frames(videos, clip)):
+    with in_background(score) as put:
+        for image, truth in prefetched(labelled_frames(videos, clip)):
             prediction = segmenter(image)
             if truth is not None:
                 put(prediction, truth)
