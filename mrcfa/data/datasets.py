@@ -22,7 +22,7 @@ def dataset_named(name: str) -> Dataset:
 
 
 def is_dataset(root: Path) -> bool:
-    """True for a folder that has a dataset's layout; a folder of images has not."""
+    """True for a folder with the layout of a dataset, which a folder of images does not have."""
     return root.is_dir() and (is_own(root) or any(known.is_at(root) for known in DATASETS.values()))
 
 

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 CUT_LEVELS = 20
 """Smallest mean change of pixels at a scene cut, in levels of 255."""
 CUT_SHARE = 0.3
-"""Smallest share of pixels whose colours change in the colour histogram at a scene cut."""
+"""Smallest change of the colour histogram at a scene cut, as a share of the pixels."""
 
 
 class CutDetector:

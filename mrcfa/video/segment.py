@@ -50,7 +50,7 @@ class Tally:
     cuts: int = 0
     """Number of resets at scene cuts."""
     latency: Latencies = field(default_factory=Latencies)
-    """Times from a frame's arrival until its mask is written."""
+    """Latencies from a frame's arrival until its mask is written."""
     complaint: str | None = None
     """The reason for missing frames, if any; all earlier frames are written."""
 

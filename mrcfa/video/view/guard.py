@@ -1,8 +1,8 @@
-"""Access control of the live view: a token, or on loopback a check of the request's headers.
+"""Access control of the live view: a token (except on loopback) and checks of request headers.
 
-Any website can make a browser send requests to this machine. So the Host header must name this
-machine (otherwise a foreign domain that resolves to it could read the page), and the Origin of a
-WebSocket must be our page (browsers let any page open one).
+Any website can make a browser send requests to this machine. So on loopback the Host header must
+name this machine (otherwise a foreign domain that resolves to it could read the page), and the
+Origin of a WebSocket must be our page (browsers let any page open one).
 """
 
 import secrets
