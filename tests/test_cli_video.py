@@ -313,7 +313,7 @@ class TestRun:
             (["{video}", "--as", "picture"], "'--as': 'picture' is not one of 'overlay', 'mask'"),
             (["-", "--raw", "huge"], "'huge' is not a size; write HxW"),
             (["{video}", "-o", "junk.mp4/out.npz"], "cannot write junk.mp4/out.npz"),
-            (["{video}", "-o", "{video}"], "is the input or holds it; name another output"),
+            (["{video}", "-o", "{video}"], "is the input or contains it; name another output"),
             (["{video}", "-o", "mask.png"], "mask.png holds one picture"),
         ],
     )

@@ -125,7 +125,7 @@ def test_cityscapes_scores_the_annotated_frame_after_showing_those_before(citysc
     ("mask", "message"),
     [
         (np.ones((4, 5), np.uint8), "00000002.png is 4×5, but its frame is 96×160"),
-        (np.full(SIZE, 200, np.uint8), "00000002.png has the value 200, which the labels"),
+        (np.full(SIZE, 200, np.uint8), "00000002.png has the value 200, which is neither"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_named(tmp_path, mask, message):
