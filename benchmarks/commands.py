@@ -124,7 +124,7 @@ def bench(
         precision_table,
         rich_table,
     )
-    from mrcfa.console.notices import tell
+    from mrcfa.console.notices import warn
     from mrcfa.machine.files import check_writable, replaced
 
     options = BenchOptions(
@@ -154,7 +154,7 @@ def bench(
         with replaced(place) as part:
             part.write_text(text(result), encoding="utf-8")
     for sentence in idle_gpu(result):
-        tell(sentence)
+        warn(sentence)
     console = _console()
     console.print(rich_table(result))
     console.print(precision_table(result))

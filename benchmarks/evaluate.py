@@ -26,10 +26,10 @@ from mrcfa.data.metrics import (
     pooled_consistency,
 )
 from mrcfa.machine.files import fingerprint
-from mrcfa.machine.kept import Kept
-from mrcfa.video.feed import ahead
+from mrcfa.machine.result_cache import ResultCache
+from mrcfa.video.feed import prefetched
 from mrcfa.video.rounds import Segmenter
-from mrcfa.video.segment import behind
+from mrcfa.video.segment import in_background
 
 WINDOWS = (8, 16)
 """Window lengths n of mVC_n, in frames."""
@@ -68,7 +68,7 @@ class Evaluation:
     metrics: Mapping[str, float]
     iou: Mapping[str, float]
     """IoU by class name, for classes that occur in the ground truth or in the prediction."""
-    kept: Kept | None = field(default=None, compare=False, repr=False)
+    kept: ResultCache | None = field(default=None, compare=False, repr=False)
     """Cached scores of finished videos, until `forget` deletes them."""
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def evaluate(
 def forget(done: Evaluation) -> None:
     """Delete the cached scores of a finished evaluation; they are needed only to resume it."""
     if done.kept is not None:
-        done.kept.forget()
+        done.kept.clear()
 
 
 def score_video(
@@ -128,8 +128,8 @@ def score_video(
             consistency.add(prediction, truth)
 
     segmenter.reset()
-    with behind(score) as put:
-        for image, truth in ahead(labelled_frames(videos, clip)):
+    with in_background(score) as put:
+        for image, truth in prefetched(labelled_frames(videos, clip)):
             prediction = segmenter(image)
             if truth is not None:
                 put(prediction, truth)
@@ -200,7 +200,9 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join([f"{first.videos} videos, {first.frames} annotated frames", *lines])
 
 
-def _kept(candidate: Candidate, backend: str, options: EvalOptions, videos: LabelledVideos) -> Kept:
+def _kept(
+    candidate: Candidate, backend: str, options: EvalOptions, videos: LabelledVideos
+) -> ResultCache:
     """Cache of finished videos for exactly this candidate and these options."""
     made_from = fingerprint(
         mrcfa.__version__,
@@ -213,7 +215,7 @@ def _kept(candidate: Candidate, backend: str, options: EvalOptions, videos: Labe
         videos.labels,
         videos.dense,
     )
-    return Kept("eval", made_from)
+    return ResultCache("eval", made_from)
 
 
 def _fingerprint(clip: Clip) -> str:

@@ -22,7 +22,7 @@ from mrcfa.backends.records import (
     parts_of,
 )
 from mrcfa.bundle import Bundle, Unfit
-from mrcfa.console.notices import tell
+from mrcfa.console.notices import warn
 from mrcfa.errors import InvalidValue, Unsupported, named
 from mrcfa.machine.extras import MissingExtra, extras_named, load
 
@@ -201,4 +201,4 @@ def _explain(backend: Backend, bundle: Bundle, reasons: list[str], strict: bool)
         return
     if strict:
         raise Unsupported(f"only {backend.name} can run {bundle.path} here: {'; '.join(reasons)}")
-    tell(f"{backend.name} runs instead of TensorRT: {'; '.join(reasons)}")
+    warn(f"{backend.name} runs instead of TensorRT: {'; '.join(reasons)}")

@@ -16,7 +16,7 @@ from mrcfa.backends import Arrays, Image, Options, TwoGraphs
 from mrcfa.backends.cuda_context import no_gpu
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.bundle.manifest import STATE, Device
-from mrcfa.console.notices import tell
+from mrcfa.console.notices import warn
 from mrcfa.errors import InvalidValue, MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.machine import hardware
 from mrcfa.machine.extras import install_command
@@ -49,7 +49,7 @@ class OnnxRuntimeBackend(TwoGraphs):
                 raise
             if options.strict:
                 raise Unsupported(str(error)) from None
-            tell(f"{error}; ONNX Runtime goes on with the CPU")
+            warn(f"{error}; ONNX Runtime goes on with the CPU")
             self._open(bundle, "cpu", options)
 
     def _open(self, bundle: Bundle, provider: str, options: Options) -> None:
@@ -199,7 +199,7 @@ def open_session(
     told = f"not the GPU but the CPU runs {_nodes_on_cpu(session)} of {path.name}"
     if strict:
         raise Unfit(told)
-    tell(told)
+    warn(told)
     return session
 
 

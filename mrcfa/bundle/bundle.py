@@ -13,7 +13,7 @@ from pathlib import Path
 from mrcfa.bundle.graph_file import check_graph
 from mrcfa.bundle.manifest import Device, Engine, FileEntry, Graph, Manifest, Variant
 from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState, named
-from mrcfa.machine.files import locked, refusals_told, replaced, sha256, write_whole
+from mrcfa.machine.files import locked, replaced, sha256, write_errors_reported, write_whole
 from mrcfa.model.config import Config
 
 MANIFEST = "manifest.json"
@@ -189,7 +189,7 @@ class Bundle:
         `change` makes the new manifest of the one that is there now, and the names it drops:
         another process may have added something meanwhile. While the lock is held, none can.
         """
-        with refusals_told(str(self.path)), locked(self.path):
+        with write_errors_reported(str(self.path)), locked(self.path):
             current = Bundle.open(self.path)
             before, now = self.manifest.files, current.manifest.files
             if any(now.get(name) != before.get(name) for name in sources):

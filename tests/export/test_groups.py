@@ -107,7 +107,7 @@ def test_fp16_is_no_worse_in_groups(clip):
 def test_the_reference_model_retrieves_in_groups_alike(most, clip, monkeypatch):
     model = MRCFA(config_at(SIZE), seed=3)
     features = [model.encode(network_input(image, SIZE)) for image in clip(2, *SIZE)]
-    target, reference = model.ask(features[1]), model.answer(features[0])
+    target, reference = model.as_target(features[1]), model.as_reference(features[0])
     whole = model.retrieve(target, reference)
     monkeypatch.setattr(reference_model, "LARGEST_MAPS", most)
     torch.testing.assert_close(model.retrieve(target, reference), whole, rtol=1e-5, atol=1e-5)

@@ -32,9 +32,9 @@ def test_stage_features_are_the_authors(backbone, frames, golden_model, clip):
 def test_selected_tokens_and_affinities_are_the_authors(backbone, golden_model, clip):
     model, wanted = golden_model(backbone), golden(backbone, 4)
     frames = normalised(clip(4, 96, 160))
-    target = model.ask(model.encode(frames[:, -1]))
+    target = model.as_target(model.encode(frames[:, -1]))
     for number in range(3):
-        relation = model.relate(target, model.answer(model.encode(frames[:, number])))
+        relation = model.relate(target, model.as_reference(model.encode(frames[:, number])))
         tokens = np.flatnonzero(np.unpackbits(wanted["selected"][number])[:15])
         assert relation.selected[0].tolist() == tokens.tolist()
         np.testing.assert_allclose(relation.weights[0], wanted["affinity"][number], atol=1e-3)

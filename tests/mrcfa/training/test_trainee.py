@@ -46,10 +46,10 @@ def plainly(learner, frames, labels):
         rows = slice(frame * len(frames), (frame + 1) * len(frames))
         return type(model.encode(frames[:1, 0]))(tuple(s[rows] for s in stages), fused[rows])
 
-    target = model.ask(of(count - 1))
+    target = model.as_target(of(count - 1))
     retrieved = []
     for number in range(count - 1):
-        reference = model.answer(of(number))
+        reference = model.as_reference(of(number))
         relation = model.relate(target, reference)
         chosen = torch.gather(reference.values, 1, relation.selected[..., None].expand(-1, -1, 256))
         image = (relation.weights @ chosen).transpose(1, 2).reshape(target.feature.shape)
