@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
+from onnx_ir.convenience import create_value_mapping
 
 from mrcfa.bundle.manifest import STATE
 
@@ -18,18 +20,17 @@ class Session:
     """One graph; what is in `seen` is answered too, beside the graph's own outputs."""
 
     def __init__(self, model: onnx.ModelProto, seen: Sequence[str] = (), threads: int = 0) -> None:
-        shown = onnx.ModelProto()
-        shown.CopyFrom(model)
-        kinds = {value.name: value for value in model.graph.value_info}
-        ends = {value.name for value in (*model.graph.input, *model.graph.output)}
-        self._fed = [name for name in seen if name in {each.name for each in model.graph.input}]
-        shown.graph.output.extend(kinds[name] for name in seen if name not in ends)
+        shown = ir.from_proto(model)
+        values = create_value_mapping(shown.graph)
+        self._fed = [name for name in seen if values[name].is_graph_input()]
+        ends = {*shown.graph.inputs, *shown.graph.outputs}
+        shown.graph.outputs.extend(values[name] for name in seen if values[name] not in ends)
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.disable_quant_qdq", "1")  # as the backend does
         self._session = ort.InferenceSession(
-            shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            ir.to_proto(shown).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
         self._names = [value.name for value in self._session.get_outputs()]
         self.inputs = {
