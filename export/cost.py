@@ -1,4 +1,4 @@
-"""Cost of a graph per frame, read off the graph itself: multiply-adds and bytes moved."""
+"""The cost of a graph per frame, counted in the graph: multiply-adds and bytes moved."""
 
 import math
 from collections import defaultdict
@@ -14,13 +14,13 @@ _FREE = {
     *("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Constant"),
     *("QuantizeLinear", "DequantizeLinear"),
 }
-"""Views, whose data no runtime moves, and roundings, which are part of other nodes' kernels."""
+"""Views, which move no data, and roundings, which are fused with the node before or after."""
 
 
 def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
-    """One `Cost` per stage of the model, in the order in which the graph reaches them.
+    """One `Cost` per stage of the model, in the order of the graph.
 
-    In a graph for several streams it is the share of one.
+    The costs of a graph with several streams are divided by their number.
     """
     nodes = ir.from_proto(model).graph
     streams = shape_of(nodes.inputs[0])[0]
@@ -37,13 +37,10 @@ def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
 
 
 def activation_bytes(model: onnx.ModelProto) -> int:
-    """Bytes that a runtime holds beside inputs and weights, if it fuses no nodes.
-
-    In a graph for several streams they are the bytes of all streams together.
-    """
+    """Bytes of all streams' intermediate tensors, at the peak, in a runtime that fuses no nodes."""
     nodes = ir.from_proto(model).graph
     owner: dict[ir.Value, ir.Value] = {}
-    """The tensor whose memory a view shows."""
+    """The tensor that holds the data of a view."""
     made: dict[ir.Value, int] = {}
     last: dict[ir.Value, int] = {}
     for at, node in enumerate(nodes):
@@ -61,7 +58,7 @@ def activation_bytes(model: onnx.ModelProto) -> int:
 
 
 def multiply_adds(node: ir.Node) -> int:
-    """Multiply-adds of a convolution or matrix product; other nodes are bound by their bytes."""
+    """Multiply-adds of a convolution or matrix product; 0 for other nodes, which bytes limit."""
     if node.op_type == "Conv":
         return math.prod(shape_of(node.outputs[0])) * math.prod(shape_of(inputs_of(node)[1])[1:])
     if node.op_type in ("MatMul", "Gemm"):
@@ -72,7 +69,7 @@ def multiply_adds(node: ir.Node) -> int:
 
 
 def stage_of(node_name: str) -> str:
-    """`encoder/stages/2/blocks/0/attn/q/Gemm` -> `encoder/stages/2`; elsewhere the first part."""
+    """`encoder/stages/2/blocks/0/attn/q/Gemm` -> `encoder/stages/2`; else the name's first part."""
     parts = node_name.split("/")
     if len(parts) == 1:
         return "graph"

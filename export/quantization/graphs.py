@@ -1,4 +1,4 @@
-"""Both graphs of a variant in ONNX Runtime on the CPU, frame by frame, with any tensor beside."""
+"""Both graphs of a variant in ONNX Runtime on the CPU, frame by frame, with any inner tensors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +16,8 @@ Arrays = dict[str, NDArray[Any]]
 Image = NDArray[np.uint8]
 
 
-class Session:
-    """One graph; what is in `seen` is answered too, beside the graph's own outputs."""
+class GraphSession:
+    """One graph, which returns the tensors named in `seen` beside its outputs."""
 
     def __init__(self, model: onnx.ModelProto, seen: Sequence[str] = (), threads: int = 0) -> None:
         shown = ir.from_proto(model)
@@ -40,14 +40,14 @@ class Session:
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> Arrays:
         fed = {name: inputs[name] for name in self.inputs}
-        answers = dict(zip(self._names, self._session.run(None, fed), strict=True))
-        return answers | {name: fed[name] for name in self._fed}
+        outputs = dict(zip(self._names, self._session.run(None, fed), strict=True))
+        return outputs | {name: fed[name] for name in self._fed}
 
 
 class Pair:
-    """Encoder, decoder and the state of one stream; of graphs for several, all see the same."""
+    """Encoder, decoder and state; every row of graphs for several streams gets the same frames."""
 
-    def __init__(self, encoder: Session, decoder: Session) -> None:
+    def __init__(self, encoder: GraphSession, decoder: GraphSession) -> None:
         self._encoder, self._decoder = encoder, decoder
         self.reset()
 
@@ -59,12 +59,12 @@ class Pair:
         return self._encoder.run({"image": np.repeat(image[None], streams, axis=0)})
 
     def decode(self, features: Mapping[str, NDArray[Any]]) -> Arrays:
-        answers = self._decoder.run({**features, **self._state})
-        self._state = {name: answers[f"{name}_out"] for name in self._state}
-        return answers
+        outputs = self._decoder.run({**features, **self._state})
+        self._state = {name: outputs[f"{name}_out"] for name in self._state}
+        return outputs
 
     def skip(self, features: Mapping[str, NDArray[Any]]) -> None:
-        """Remember a frame without an answer, as the decoder would."""
+        """Change the state as the decoder would, without running it."""
         if "memory" in self._state:
             entry = features["entry"][:, None]
             memory = np.concatenate([self._state["memory"][:, 1:], entry], axis=1)

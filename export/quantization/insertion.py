@@ -10,18 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 from onnx_ir.convenience import create_value_mapping
 
-from mrcfa.bundle.edits import (
-    Array,
-    array_of,
-    finished,
-    inputs_of,
-    name_of,
-    new_constant,
-    new_node,
-)
+from mrcfa.bundle.edits import array_of, finished, inputs_of, name_of, new_constant, new_node
 from mrcfa.export.quantization.blocks import Block
 from mrcfa.export.quantization.formats import Format
 
@@ -95,53 +87,48 @@ class _Insertion:
     def _tensor(self, value: ir.Value, scope: str) -> ir.Node:
         if value not in self._rounded:
             name = name_of(value)
-            scale = np.asarray(self._form.scale(np.float32(self._ranges[name])))
-            facts = [self._constant(f"{name}/scale", scale), self._narrow(f"{name}/zero", 0)]
-            quantize = _node("QuantizeLinear", [value, *facts], f"{name}/quantized", scope)
-            back = [quantize.outputs[0], *facts]
-            dequantize = _node("DequantizeLinear", back, f"{name}/dequantized", scope)
+            numbers = self._scale_and_zero(name, self._form.scale(np.float32(self._ranges[name])))
+            quantize = _node("QuantizeLinear", [value, *numbers], f"{name}/quantized", scope)
+            back = [quantize.outputs[0], *numbers]
+            self._rounded[value] = _node("DequantizeLinear", back, f"{name}/dequantized", scope)
             made = value.producer() is not None
             nodes = self._behind.setdefault(value, []) if made else self._first
-            nodes += [quantize, dequantize]
-            self._rounded[value] = dequantize
+            nodes += [quantize, self._rounded[value]]
         return self._rounded[value]
 
-    def _weight(self, constant: ir.Value, axis: int, scope: str) -> ir.Node:
+    def _weight(self, value: ir.Value, axis: int, scope: str) -> ir.Node:
         """Round a weight with a scale for each output channel, which are along `axis`."""
-        if constant not in self._rounded:
-            name, weight = name_of(constant), array_of(constant).astype(np.float32)
+        if value not in self._rounded:
+            name, weight = name_of(value), array_of(value).astype(np.float32)
             others = tuple(other for other in range(weight.ndim) if other != axis)
             scale = self._form.scale(np.abs(weight).max(axis=others))
             scaled = weight / np.expand_dims(scale.astype(np.float32), others)
-            inputs = [
-                self._narrow(f"{name}/quantized", scaled),
-                self._constant(f"{name}/scale", scale),
-                self._narrow(f"{name}/zero", np.zeros_like(scale)),
+            narrow = f"{name}/quantized"
+            back = [
+                new_constant(self._graph, narrow, self._form.tensor(narrow, scaled)),
+                *self._scale_and_zero(name, scale),
             ]
-            dequantize = _node("DequantizeLinear", inputs, f"{name}/dequantized", scope, axis=axis)
-            self._first.append(dequantize)
-            self._rounded[constant] = dequantize
-        return self._rounded[constant]
+            answer = f"{name}/dequantized"
+            self._rounded[value] = _node("DequantizeLinear", back, answer, scope, axis=axis)
+            self._first.append(self._rounded[value])
+        return self._rounded[value]
+
+    def _scale_and_zero(self, name: str, scale: NDArray[np.float16]) -> list[ir.Value]:
+        """New constants: the scale and the zero point of a rounded tensor."""
+        zero = self._form.tensor("", np.zeros(scale.shape, np.float32))
+        contents = {f"{name}/scale": np.asarray(scale), f"{name}/zero": zero}
+        return [new_constant(self._graph, *content) for content in contents.items()]
 
     def _dequantize(self, rounded: ir.Node, cast: ir.Node) -> None:
         """Make a cast to FP32 read the 8 bits."""
         narrow, scale, zero = inputs_of(rounded)
-        wide = array_of(scale).astype(np.float32)
-        scale = self._constant(f"{name_of(cast.outputs[0])}/scale", wide)
+        name = f"{name_of(cast.outputs[0])}/scale"
+        wide = new_constant(self._graph, name, array_of(scale).astype(np.float32))
         cast.op_type = "DequantizeLinear"
         cast.attributes.clear()
         cast.resize_inputs(3)
-        for index, value in enumerate((narrow, scale, zero)):
+        for index, value in enumerate((narrow, wide, zero)):
             cast.replace_input_with(index, value)
-
-    def _constant(self, name: str, values: Array) -> ir.Value:
-        return new_constant(self._graph, name, values)
-
-    def _narrow(self, name: str, values: ArrayLike) -> ir.Value:
-        """A constant in 8 bits."""
-        return new_constant(
-            self._graph, name, self._form.tensor(name, np.asarray(values, np.float32))
-        )
 
 
 def _casts_to_fp32(node: ir.Node) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 import mrcfa.export.quantization.loss as loss
 from mrcfa.bundle import Bundle
-from mrcfa.export.quantization.footage import Footage, Shown
+from mrcfa.export.quantization.footage import Footage, FootageFrame
 
 SIZE = (96, 160)
 
@@ -32,7 +32,7 @@ def score(bundle, monkeypatch):
     def scored(wanted, found):
         numbers = iter(range(255))
         streams = [
-            [Shown(np.full((*SIZE, 3), next(numbers), np.uint8), None) for _ in stream]
+            [FootageFrame(np.full((*SIZE, 3), next(numbers), np.uint8), None) for _ in stream]
             for stream in wanted
         ]
         masks = {
