@@ -101,12 +101,11 @@ class _Insertion:
         if value not in self._rounded:
             name, weight = name_of(value), array_of(value).astype(np.float32)
             others = tuple(other for other in range(weight.ndim) if other != axis)
-            scale = self._form.scale(np.abs(weight).max(axis=others))
-            scaled = weight / np.expand_dims(scale.astype(np.float32), others)
+            scale = self._form.scale(np.abs(weight).max(axis=others, keepdims=True))
             narrow = f"{name}/quantized"
             back = [
-                new_constant(self._graph, narrow, self._form.tensor(narrow, scaled)),
-                *self._scale_and_zero(name, scale),
+                new_constant(self._graph, narrow, self._form.tensor(narrow, weight / scale)),
+                *self._scale_and_zero(name, scale.ravel()),
             ]
             answer = f"{name}/dequantized"
             self._rounded[value] = _node("DequantizeLinear", back, answer, scope, axis=axis)
