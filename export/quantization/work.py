@@ -14,7 +14,7 @@ HISTOGRAMS = "histograms"
 
 
 class Work:
-    """What outlives an interruption and not a success, and a folder for candidates."""
+    """Results that an interruption leaves and a success removes, and a folder for candidates."""
 
     def __init__(self, kept: ResultCache, folder: Path) -> None:
         self._kept, self.folder = kept, folder
@@ -29,7 +29,7 @@ class Work:
         kept.clear()
 
     def histograms(self) -> tuple[dict[str, Histogram], int]:
-        """And how many streams they hold."""
+        """The kept histograms and the number of streams in them."""
         known = self._kept.load(HISTOGRAMS)
         return from_bytes(known) if known is not None else ({}, 0)
 

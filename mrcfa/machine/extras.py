@@ -10,6 +10,7 @@ from mrcfa.errors import MrcfaError
 EXTRA_OF = {
     "torch": "export",
     "onnx": "export",
+    "onnx_ir": "export",
     "onnxscript": "export",
     "onnxsim": "export",
     "safetensors": "export",
