@@ -102,7 +102,7 @@ def export(
         )
 
     from mrcfa.export.exporter import ExportOptions, check_options, export_bundle
-    from mrcfa.export.memory import WORTH_TELLING, check_memory
+    from mrcfa.export.memory import WORTH_A_WARNING, check_memory
     from mrcfa.export.variants import variants_named
 
     options = ExportOptions(
@@ -117,7 +117,7 @@ def export(
     )
     check_options(config, options)
     needed = check_memory(config, options)
-    if needed >= WORTH_TELLING:
+    if needed >= WORTH_A_WARNING:
         typer.echo(f"mrcfa: this takes about {needed / 1e9:.1f} GB of memory", err=True)
     left_out: list[str] = []
     with working() as say:
@@ -189,7 +189,7 @@ def quantize(
 def _trained(
     weights: Path, backbone: Backbone | None, dataset: str | None, labels: Labels | None
 ) -> "Facts | None":
-    """What a checkpoint of `mrcfa train` says of itself, if it is one and no flag contradicts."""
+    """The facts in a checkpoint of `mrcfa train`, or None; an error if a flag contradicts them."""
     if weights.suffix != ".safetensors" or not weights.is_file():
         return None
     from mrcfa.training.checkpoints import read_facts

@@ -1,4 +1,4 @@
-"""What a graph costs per frame, read off the graph itself: multiply-adds and bytes moved."""
+"""The cost of a graph per frame, counted in the graph: multiply-adds and bytes moved."""
 
 import math
 from collections import defaultdict
@@ -13,13 +13,13 @@ _FREE = {
     *("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Constant"),
     *("QuantizeLinear", "DequantizeLinear"),
 }
-"""Views, whose data no runtime moves, and roundings, which are part of what makes or reads it."""
+"""Views, which move no data, and roundings, which are fused with the node before or after."""
 
 
 def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
-    """One `Cost` per stage of the model, in the order in which the graph reaches them.
+    """One `Cost` per stage of the model, in the order of the graph.
 
-    Of a graph with several streams, one's share.
+    The costs of a graph with several streams are divided by their number.
     """
     shapes, sizes = _tensors(model)
     streams = shapes[model.graph.input[0].name][0]
@@ -39,13 +39,11 @@ def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
 
 
 def activation_bytes(model: onnx.ModelProto) -> int:
-    """What a runtime holds, beside inputs and weights, that runs node after node and fuses none.
+    """Bytes of all streams' intermediate tensors, at the peak, in a runtime that fuses no nodes."""
 
-    Of a graph with several streams, what all of them take.
-    """
     nodes, (_, sizes) = model.graph.node, _tensors(model)
     owner: dict[str, str] = {}
-    """Of a view, the tensor whose memory it shows."""
+    """By the name of a view, the tensor that holds its data."""
     for node in nodes:
         if node.op_type in _FREE and node.input:
             owner[node.output[0]] = owner.get(node.input[0], node.input[0])
@@ -63,7 +61,7 @@ def activation_bytes(model: onnx.ModelProto) -> int:
 
 
 def multiply_adds(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Of convolutions and matrix products; everything else is bound by its bytes."""
+    """Multiply-adds of a convolution or matrix product; 0 for other nodes, which bytes limit."""
     if node.op_type == "Conv":
         return math.prod(shapes[node.output[0]]) * math.prod(shapes[node.input[1]][1:])
     if node.op_type in ("MatMul", "Gemm"):
@@ -74,7 +72,7 @@ def multiply_adds(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def stage_of(node_name: str) -> str:
-    """`encoder/stages/2/blocks/0/attn/q/Gemm` -> `encoder/stages/2`; elsewhere the first part."""
+    """`encoder/stages/2/blocks/0/attn/q/Gemm` -> `encoder/stages/2`; else the name's first part."""
     parts = node_name.split("/")
     if len(parts) == 1:
         return "graph"
