@@ -182,7 +182,7 @@ def export(
         )
 
     from mrcfa.export.exporter import ExportOptions, check_options, export_bundle
-    from mrcfa.export.memory import WORTH_TELLING, check_memory
+    from mrcfa.export.memory import WORTH_A_WARNING, check_memory
     from mrcfa.export.variants import variants_named
 
     options = ExportOptions(
@@ -197,7 +197,7 @@ def export(
     )
     check_options(config, options)
     needed = check_memory(config, options)
-    if needed >= WORTH_TELLING:
+    if needed >= WORTH_A_WARNING:
         typer.echo(f"mrcfa: this export needs about {needed / 1e9:.1f} GB of memory", err=True)
     left_out: list[str] = []
     with working() as say:

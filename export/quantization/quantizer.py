@@ -11,10 +11,10 @@ from mrcfa.bundle import MANIFEST, WEIGHTS, Bundle, write_bundle
 from mrcfa.bundle.manifest import Limits, Manifest, Output, Quantization, Variant
 from mrcfa.data.decoding import printable
 from mrcfa.errors import AlreadyExists, InvalidValue
-from mrcfa.export.check import check_graphs
 from mrcfa.export.exporter import ExportOptions, Traced, trace_variant
 from mrcfa.export.onnx_graph import logits_name
-from mrcfa.export.ort_cpu.turns import brought_out
+from mrcfa.export.ort_cpu.scan import with_output
+from mrcfa.export.proof import check_graphs
 from mrcfa.export.quantization.blocks import Block, blocks_of, rounded_tensors
 from mrcfa.export.quantization.calibration import Histogram, collect, ranges
 from mrcfa.export.quantization.choices import Method
@@ -160,7 +160,7 @@ class _Quantizer:
             return known
         graphs = dict(self._traced.graphs)
         if self._bundle.manifest.output is Output.MASK:
-            graphs["decoder"] = brought_out(graphs["decoder"], logits_name(False))
+            graphs["decoder"] = with_output(graphs["decoder"], logits_name(False))
         config = self._bundle.config
         images = images_of(self._footage.streams[0])[: config.depth + BEYOND_MEMORY]
         last = len(images) - 1
