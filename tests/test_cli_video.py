@@ -302,7 +302,7 @@ class TestRun:
         ("words", "message"),
         [
             (["{video}", "{video}", "-o", "both.mp4"], "2 inputs cannot share both.mp4"),
-            (["{video}", "-", "-", "--raw", "4x6", "-o", "new"], "can be read once only"),
+            (["{video}", "-", "-", "--raw", "4x6", "-o", "new"], "can be read only once"),
             (["{video}", "nowhere.mp4", "-o", "new"], "there is no nowhere.mp4"),
             (["{video}", "{video}"], "2 inputs cannot share old.mp4"),
             (["nowhere.mp4"], "there is no nowhere.mp4"),

@@ -101,7 +101,7 @@ def train(
         elif weights is not None:
             new = load_weights(model, weights, to_train=True)
             if new and process.leads:
-                report(f"{weights} has no weights that fit {named(new)}: they start from random")
+                report(f"{weights} has no weights that fit {named(new)}; these start from random")
         trainee = Trainee(model, recipe).to(process.device).train()
         share_norms(trainee, process)
         optimizer = torch.optim.AdamW(parameter_groups(trainee, recipe), betas=recipe.betas)
@@ -325,8 +325,8 @@ def _continued(run: Path, found: Facts, facts: Facts) -> Facts:
         )
     if facts.recipe.iterations < found.iteration:
         raise InvalidValue(
-            f"{run} has already done {found.iteration} iterations; use more than --iterations "
-            f"{facts.recipe.iterations}"
+            f"{run} has already done {found.iteration} iterations; --iterations "
+            f"{facts.recipe.iterations} must be at least that"
         )
     return replace(facts, iteration=found.iteration, score=found.score)
 

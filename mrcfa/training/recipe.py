@@ -63,7 +63,7 @@ class Recipe:
         if min(self.crop) < 64 or any(side % 32 for side in self.crop):
             height, width = self.crop
             raise InvalidValue(
-                f"a crop of {height}x{width} does not fit; use multiples of 32 from 64"
+                f"a crop of {height}x{width} does not fit; use multiples of 32, at least 64"
             )
 
     def learning_rate_at(self, iteration: int) -> float:

@@ -138,7 +138,7 @@ def open_source(
     if raw is not None:
         raise InvalidValue(
             "--raw is the size of frames on standard input; "
-            f"read {without_secrets(place)} without it"
+            f"leave it out for {without_secrets(place)}"
         )
     path = Path(place.removeprefix("file://"))
     if path.is_dir():
@@ -164,7 +164,7 @@ def open_sources(
 ) -> list[Source]:
     """Open several sources; `raw` is the frame size on standard input, if that is among them."""
     if places.count("-") > 1:
-        raise InvalidValue("standard input can be read once only; name - a single time")
+        raise InvalidValue("standard input can be read only once; give - only once")
     return [
         open_source(place, span, rate, raw if place == "-" or "-" not in places else None)
         for place in places
