@@ -11,6 +11,7 @@ from mrcfa.backends.address import EXAMPLE, is_address
 from mrcfa.backends.records import full_name, parts_of
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import Device, Engine, Limits
+from mrcfa.bundle.precisions import PREFERRED
 from mrcfa.errors import InvalidValue, named
 from mrcfa.machine.extras import extras_named
 from mrcfa.machine.hardware import gpus
@@ -128,7 +129,7 @@ def _eager_clip(bundle: Bundle, threads: int) -> Backend:
 
 def _peer(bundle: Bundle, device: Device, threads: int) -> Contender:
     """In the precision and by the provider that one deploys on that device."""
-    provider, precision = ("cpu", "fp32") if device is Device.CPU else ("cuda", "fp16")
+    provider, precision = "cpu" if device is Device.CPU else "cuda", PREFERRED[device]
     name = f"segformer-{bundle.config.backbone} onnxruntime:{provider} {precision}"
     opened = partial(_segformer, bundle, provider, precision, threads)
     return Contender(name, Role.PEER, device, bundle.variant(Device.CPU).limits, opened)

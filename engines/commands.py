@@ -5,8 +5,11 @@ from typing import Annotated
 
 import typer
 
+from mrcfa.bundle.manifest import Device
+from mrcfa.bundle.precisions import PRECISIONS, PREFERRED
 from mrcfa.console.progress import filling
 from mrcfa.engines.choices import FlavourChoice, PluginUse
+from mrcfa.errors import named
 
 
 def build(
@@ -23,8 +26,8 @@ def build(
     ] = None,
     precision: Annotated[
         str,
-        typer.Option(help="Of a variant for GPUs that the bundle has: fp16, fp32, int8 or fp8."),
-    ] = "fp16",
+        typer.Option(help=f"Of a variant for GPUs that the bundle has: {named(PRECISIONS)}."),
+    ] = PREFERRED[Device.GPU],
     plugin: Annotated[
         PluginUse, typer.Option(help="SelectTokens as a plugin; auto: where it must be one.")
     ] = PluginUse.AUTO,

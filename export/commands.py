@@ -8,13 +8,14 @@ import typer
 
 import mrcfa
 from mrcfa.bundle.manifest import Output
+from mrcfa.bundle.precisions import EIGHT_BITS, PREFERRED
 from mrcfa.console.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
 from mrcfa.console.progress import filling, working
 from mrcfa.data import demo as demo_model
 from mrcfa.data.datasets import DATASETS, dataset_named
 from mrcfa.data.labels import Labels, read_labels
 from mrcfa.errors import Mismatch, named
-from mrcfa.export.quantization.choices import EightBits, Method
+from mrcfa.export.quantization.choices import Method
 from mrcfa.model.config import Backbone
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def export(
         typer.Option(
             "--variants", "--precision", help="From fp32 (for CPUs), fp16 and fp32-gpu (for GPUs)."
         ),
-    ] = "fp32,fp16",
+    ] = ",".join(PREFERRED.values()),
     activation_memory: Annotated[
         int | None,
         typer.Option(
@@ -142,11 +143,19 @@ def quantize(
     ],
     frames: Annotated[int, typer.Option(help="How many to calibrate and judge on.")] = 64,
     precision: Annotated[
-        EightBits, typer.Option(help="int8 (Turing and later) or fp8 (Ada and later).")
-    ] = EightBits.INT8,
+        str,
+        typer.Option(
+            metavar=f"[{'|'.join(EIGHT_BITS)}]",
+            help=" or ".join(f"{each.name} ({each.gpus})" for each in EIGHT_BITS.values()) + ".",
+        ),
+    ] = next(iter(EIGHT_BITS)),
     method: Annotated[
         Method | None,
-        typer.Option(help="Where ranges end. Default: percentile for int8, minmax for fp8."),
+        typer.Option(
+            help="Where ranges end. Default: "
+            + ", ".join(f"{each.calibration} for {each.name}" for each in EIGHT_BITS.values())
+            + "."
+        ),
     ] = None,
     keep_loss: Annotated[
         float,
@@ -166,7 +175,7 @@ def quantize(
         data=data,
         split=split,
         frames=frames,
-        precision=precision.value,
+        precision=precision,
         method=method,
         keep_loss=keep_loss,
         force=force,
@@ -181,8 +190,8 @@ def quantize(
     for line in quantization_lines(found):
         typer.echo(line)
     typer.echo(
-        f"added the variant {precision.value} to {bundle}; next: mrcfa build {bundle} "
-        f"--precision {precision.value}"
+        f"added the variant {precision} to {bundle}; next: mrcfa build {bundle} "
+        f"--precision {precision}"
     )
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mrcfa.bundle import EIGHT_BITS
 from mrcfa.bundle.manifest import Device, Limits
+from mrcfa.bundle.precisions import EIGHT_BITS, PREFERRED, precision_named
 from mrcfa.console.arguments import parse_names
 from mrcfa.errors import InvalidValue, named
 from mrcfa.export.arrangement import Arrangement
@@ -43,11 +43,15 @@ class Variant:
     precision: str
     device: Device
     arrangement: Arrangement
-    dtype: torch.dtype
-    """Of the tensors between the graphs."""
     rounded: Callable[[nn.Module], nn.Module]
     """What becomes of a graph's float64 parameters."""
     limits: Limits
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the tensors between both graphs."""
+        dtype: torch.dtype = getattr(torch, precision_named(self.precision).dtype)
+        return dtype
 
     @property
     def resolution(self) -> float:
@@ -78,18 +82,15 @@ class Variant:
 
 
 _TABLE = (
-    Variant("fp32", "fp32", Device.CPU, ORT_CPU, torch.float32, in_fp32, FP32_LIMITS),
-    Variant("fp16", "fp16", Device.GPU, PLAIN, torch.float16, in_fp16, FP16_LIMITS),
-    Variant("fp32-gpu", "fp32", Device.GPU, PLAIN, torch.float32, in_fp32, FP32_LIMITS),
-    *(
-        Variant(name, name, Device.GPU, PLAIN, torch.float16, in_products, FP16_LIMITS)
-        for name in EIGHT_BITS
-    ),
+    Variant("fp32", "fp32", Device.CPU, ORT_CPU, in_fp32, FP32_LIMITS),
+    Variant("fp16", "fp16", Device.GPU, PLAIN, in_fp16, FP16_LIMITS),
+    Variant("fp32-gpu", "fp32", Device.GPU, PLAIN, in_fp32, FP32_LIMITS),
+    *(Variant(name, name, Device.GPU, PLAIN, in_products, FP16_LIMITS) for name in EIGHT_BITS),
 )
 VARIANTS = {variant.name: variant for variant in _TABLE}
 """Graphs of 8-bit rows are FP16 as they are traced: `mrcfa quantize` puts the 8 bits in, and
 measures the limits."""
-DEFAULT = ("fp32", "fp16")
+DEFAULT = tuple(PREFERRED.values())
 
 
 def variants_named(text: str) -> list[Variant]:

@@ -1,11 +1,6 @@
-"""What `mrcfa quantize` lets one choose; light, for the command line."""
+"""The methods of calibration, in a light module for the command line."""
 
 from enum import Enum
-
-
-class EightBits(str, Enum):
-    INT8 = "int8"
-    FP8 = "fp8"
 
 
 class Method(str, Enum):

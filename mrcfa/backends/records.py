@@ -12,6 +12,7 @@ from pathlib import Path
 from mrcfa.backends.address import is_address
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import Device
+from mrcfa.bundle.precisions import precision_named
 from mrcfa.errors import InvalidValue
 
 
@@ -113,7 +114,7 @@ def _onnxruntime_ways(bundle: Bundle, which: str) -> Iterator[Way]:
             variant = bundle.find_variant(device, precision)
             if variant is not None:
                 name = f"onnxruntime:{provider} {precision}"
-                if provider == "cpu" and precision == "fp8":
+                if provider == "cpu" and precision_named(precision).emulated_on_cpus:
                     name += " (emulated)"  # no CPU computes in it
                 yield Way(provider, name, precision, device, variant)
 

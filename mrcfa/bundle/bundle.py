@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mrcfa.bundle.graph_file import check_graph
 from mrcfa.bundle.manifest import Device, Engine, FileEntry, Graph, Manifest, Variant
+from mrcfa.bundle.precisions import EIGHT_BITS, PREFERRED, precision_named
 from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState, named
 from mrcfa.machine.files import locked, refusals_told, replaced, sha256, write_whole
 from mrcfa.model.config import Config
@@ -21,10 +22,6 @@ WEIGHTS = "weights.safetensors"
 """The reference model's weights: parity is measured against them wherever the bundle goes."""
 EXPECTED = "expected.npz"
 """`masks`: the reference's for the built-in clip, for machines that cannot run the reference."""
-
-EIGHT_BITS = ("int8", "fp8")
-"""Precisions that `mrcfa quantize` makes, from data."""
-_PREFERRED = {Device.CPU: "fp32", Device.GPU: "fp16"}
 
 
 class Unfit(Unsupported):
@@ -64,7 +61,7 @@ class Bundle:
 
         def rank(name: str) -> tuple[bool, bool, str]:
             variant = self.manifest.variants[name]
-            return variant.device is not device, variant.precision != _PREFERRED[device], name
+            return variant.device is not device, variant.precision != PREFERRED[device], name
 
         fitting = (
             name
@@ -82,10 +79,8 @@ class Bundle:
         name = self.find_variant(device, precision)
         if name is not None:
             return name
-        wanted = precision or _PREFERRED[device]
-        if (wanted, device) == ("fp32", Device.GPU):
-            wanted = "fp32-gpu"
-        remedy = f"export it with --variants {wanted}"
+        wanted = precision or PREFERRED[device]
+        remedy = f"export it with --variants {precision_named(wanted).variant_for(device)}"
         if wanted in EIGHT_BITS:
             remedy = f"make them with: mrcfa quantize {self.path} --precision {wanted} --data DATA"
         raise Unfit(

@@ -14,6 +14,7 @@ from typing import Any
 
 from mrcfa.bundle.flavours import Message
 from mrcfa.bundle.manifest import PlanCost
+from mrcfa.bundle.precisions import EIGHT_BITS
 from mrcfa.data.decoding import from_json
 from mrcfa.errors import Damaged
 
@@ -31,7 +32,7 @@ _NODE = re.compile(r"\[ONNX Layer: (.+?)\]")
 _MEMORY = re.compile(r"Total (?P<what>Activation|Weights) Memory: *(?P<bytes>\d+) bytes")
 _PRODUCTS = ("gemm", "correlation", "runtime_fusion")
 _ATTENTION = "_mha"
-_NARROW = ("Int8", "FP8")
+_NARROW = {record.tensorrt_type for record in EIGHT_BITS.values()}
 _BITS = {
     "Float": 32,
     "Half": 16,

@@ -16,6 +16,7 @@ import mrcfa
 from mrcfa.backends.served import Served
 from mrcfa.bundle import MANIFEST, Bundle
 from mrcfa.bundle.manifest import Device, Engine, Graph, Output, TensorSpec
+from mrcfa.bundle.precisions import PREFERRED
 from mrcfa.errors import AlreadyExists, InvalidValue, Mismatch, Unsupported, named
 from mrcfa.machine.files import replaced, sha256, write_whole
 from mrcfa.serving import model_config as config
@@ -233,7 +234,7 @@ def _engines(bundle: Bundle, options: ServingOptions) -> list[Engine]:
             f"{bundle.path} has {has}; build one on the GPU with: "
             f"mrcfa build {bundle.path} --flavour tensorrt, or choose --platform python"
         )
-    precision = options.precision or "fp16"
+    precision = options.precision or PREFERRED[Device.GPU]
     fitting = [each for each in found if each.precision == precision]
     if not fitting:
         raise Unsupported(
