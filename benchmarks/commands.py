@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mrcfa.benchmarks.result import BenchOptions, Result
 
 MakeBundle = Callable[[Path, str | None, bool], None]
-"""(path, size, with engines) -> the paper's bundle there; the command line's context has it."""
+"""Writes the paper's bundle: (path, size, with engines)."""
 
 BY_SIZE = ("tensorrt", "onnxruntime")
 """What --sizes measures: the first that runs."""
@@ -35,90 +35,102 @@ class PeerChoice(str, Enum):
     NONE = "none"
 
 
-def bench(
-    context: typer.Context,
-    bundle: Annotated[
-        Path | None,
-        typer.Argument(help="A bundle's directory. Default: bundles/vspw-b1, made if missing."),
-    ] = None,
-    backends: Annotated[str, typer.Option(help=f"From {named(CHOICES)}.")] = ",".join(USUAL),
-    frames: Annotated[int, typer.Option(help="How many frames to measure.")] = 30,
-    warmup: Annotated[int, typer.Option(help="How many frames come before them.")] = 10,
-    drift: Annotated[
-        int, typer.Option(help="Compare errors up to this frame: 100, 1000, or 0 for not at all.")
-    ] = 100,
-    video: Annotated[
-        Path | None, typer.Option(help="Default: a street of the sample world.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="A dataset, to compare the metrics of all precisions.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Which videos of it.")] = "val",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only its first N videos.")] = None,
-    threads: Annotated[int, typer.Option(help="Of each backend. Default: all cores.")] = 0,
-    size: Annotated[
-        str | None, typer.Option(help="HxW of the bundle to make where none is named.")
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(help="Sizes such as 480x864,1088x1920: how time and memory grow with them."),
-    ] = None,
-    peer: Annotated[
-        PeerChoice, typer.Option(help="What else to compare with.")
-    ] = PeerChoice.SEGFORMER,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write JSON lines: run, frames and rows.")
-    ] = None,
-    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
-) -> None:
-    """Measure parity and speed of every backend; exit code 1 if one does not compute the model."""
+def bench_with(make_bundle: MakeBundle) -> Callable[..., None]:
+    """The verb `bench`, which makes its bundle with this function if none is named.
 
-    from mrcfa.benchmarks.bench import bench as measure
-    from mrcfa.benchmarks.result import BenchOptions
-    from mrcfa.benchmarks.table import (
-        boundary,
-        idle_gpu,
-        notes,
-        precision_table,
-        rich_table,
-    )
-    from mrcfa.console.notices import tell
-    from mrcfa.machine.files import check_writable, replaced
+    The command line passes the function in, because benchmarks import no exporter.
+    """
 
-    options = BenchOptions(
-        backends=parse_names(backends),
-        frames=frames,
-        warmup=warmup,
-        drift=drift,
-        video=video,
-        threads=threads,
-        peer=peer is PeerChoice.SEGFORMER,
-        data=data,
-        split=split,
-        limit=limit,
-    )
-    if sizes is not None:
-        if bundle is not None or size is not None:
-            raise Mismatch("--sizes makes its own bundles; leave BUNDLE and --size out")
-        _bench_sizes(context.obj, parse_names(sizes), replace(options, backends=BY_SIZE), json_file)
-        return
-    texts = _texts(json_file, report)
-    for place in texts:
-        check_writable(place)
-    path = _benched(context.obj, bundle, size)
-    with filling() as show:
-        result = measure(path, options, show)
-    for place, text in texts.items():  # first: whoever quits a pager keeps the files
-        with replaced(place) as part:
-            part.write_text(text(result), encoding="utf-8")
-    for sentence in idle_gpu(result):
-        tell(sentence)
-    console = _console()
-    console.print(rich_table(result))
-    console.print(precision_table(result))
-    wrote = [f"wrote {place}" for place in texts]
-    typer.echo("\n".join([*notes(result), boundary(result), result.headline, *wrote]))
-    raise typer.Exit(0 if result.passed else 1)
+    def bench(
+        bundle: Annotated[
+            Path | None,
+            typer.Argument(help="A bundle's directory. Default: bundles/vspw-b1, made if missing."),
+        ] = None,
+        backends: Annotated[str, typer.Option(help=f"From {named(CHOICES)}.")] = ",".join(USUAL),
+        frames: Annotated[int, typer.Option(help="How many frames to measure.")] = 30,
+        warmup: Annotated[int, typer.Option(help="How many frames come before them.")] = 10,
+        drift: Annotated[
+            int,
+            typer.Option(help="Compare errors up to this frame: 100, 1000, or 0 for not at all."),
+        ] = 100,
+        video: Annotated[
+            Path | None, typer.Option(help="Default: a street of the sample world.")
+        ] = None,
+        data: Annotated[
+            Path | None, typer.Option(help="A dataset, to compare the metrics of all precisions.")
+        ] = None,
+        split: Annotated[str, typer.Option(help="Which videos of it.")] = "val",
+        limit: Annotated[int | None, typer.Option(min=1, help="Only its first N videos.")] = None,
+        threads: Annotated[int, typer.Option(help="Of each backend. Default: all cores.")] = 0,
+        size: Annotated[
+            str | None, typer.Option(help="HxW of the bundle to make where none is named.")
+        ] = None,
+        sizes: Annotated[
+            str | None,
+            typer.Option(
+                help="Sizes such as 480x864,1088x1920: how time and memory grow with them."
+            ),
+        ] = None,
+        peer: Annotated[
+            PeerChoice, typer.Option(help="What else to compare with.")
+        ] = PeerChoice.SEGFORMER,
+        json_file: Annotated[
+            Path | None, typer.Option("--json", help="Also write JSON lines: run, frames and rows.")
+        ] = None,
+        report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+    ) -> None:
+        """Measure every backend's parity and speed; exit code 1 if one is not the model."""
+
+        from mrcfa.benchmarks.bench import bench as measure
+        from mrcfa.benchmarks.result import BenchOptions
+        from mrcfa.benchmarks.table import (
+            boundary,
+            idle_gpu,
+            notes,
+            precision_table,
+            rich_table,
+        )
+        from mrcfa.console.notices import tell
+        from mrcfa.machine.files import check_writable, replaced
+
+        options = BenchOptions(
+            backends=parse_names(backends),
+            frames=frames,
+            warmup=warmup,
+            drift=drift,
+            video=video,
+            threads=threads,
+            peer=peer is PeerChoice.SEGFORMER,
+            data=data,
+            split=split,
+            limit=limit,
+        )
+        if sizes is not None:
+            if bundle is not None or size is not None:
+                raise Mismatch("--sizes makes its own bundles; leave BUNDLE and --size out")
+            _bench_sizes(
+                make_bundle, parse_names(sizes), replace(options, backends=BY_SIZE), json_file
+            )
+            return
+        texts = _texts(json_file, report)
+        for place in texts:
+            check_writable(place)
+        path = _benched(make_bundle, bundle, size)
+        with filling() as show:
+            result = measure(path, options, show)
+        for place, text in texts.items():  # first: whoever quits a pager keeps the files
+            with replaced(place) as part:
+                part.write_text(text(result), encoding="utf-8")
+        for sentence in idle_gpu(result):
+            tell(sentence)
+        console = _console()
+        console.print(rich_table(result))
+        console.print(precision_table(result))
+        wrote = [f"wrote {place}" for place in texts]
+        typer.echo("\n".join([*notes(result), boundary(result), result.headline, *wrote]))
+        raise typer.Exit(0 if result.passed else 1)
+
+    return bench
 
 
 def _bench_sizes(
