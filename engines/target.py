@@ -1,4 +1,4 @@
-"""What engines are built for: which TensorRT, and which GPUs."""
+"""`Target`: the TensorRT and the GPUs that an engine is built for, and how they are chosen."""
 
 import re
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from mrcfa.machine import hardware
 from mrcfa.machine.extras import MissingExtra, install_command
 
 OLDEST_TENSORRT = (10, 3)
-"""JetPack 6's. Before it LayerNormalization, strong typing or IPluginV3 are missing."""
+"""The version of JetPack 6. Older ones lack LayerNormalization, strong typing or IPluginV3."""
 WITHOUT_GPU = ((75,), (86, 89))
-"""What a build without a GPU is for: Turing (the paper's Quadro RTX 6000); Ampere and Ada. With
-Turing among its targets, an engine is the Turing program on every GPU, so it has one of its own."""
+"""The targets of a build without a GPU: Turing (the paper's Quadro RTX 6000), and Ampere with Ada.
+An engine for Turing and others runs Turing's kernels everywhere, so Turing has its own engine."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,11 @@ def choose_targets(
     sms: Sequence[int] = (),
     precision: str = PREFERRED[Device.GPU],
 ) -> list[Target]:
-    """An engine for each: the SMs asked for together, else this machine's GPUs, else the usual.
+    """The targets, each of which gets an engine.
 
-    `auto` takes TensorRT if it is there with the GPU asked for, and TensorRT-RTX otherwise.
+    The compute capabilities asked for are one target. Without any, each GPU of this machine is one,
+    or the first GPU alone with TensorRT itself; without a GPU they are those of `WITHOUT_GPU`.
+    `auto` takes TensorRT if it is installed and the GPU is here, else TensorRT-RTX.
     """
     record = precision_named(precision)
     first_sm = record.first_sm
@@ -70,7 +72,7 @@ def choose_targets(
 
 
 def choose_target(flavour: FlavourChoice, sms: Sequence[int]) -> Target:
-    """For all these SMs in one engine; TensorRT needs none named, for it has this machine's GPU."""
+    """One target for all these compute capabilities; TensorRT takes this machine's GPU instead."""
     if flavour is FlavourChoice.TENSORRT:
         return _on_this_gpu(sms)
     if flavour is FlavourChoice.RTX:

@@ -47,13 +47,6 @@ class Reference(NamedTuple):
     grid: Grid
 
 
-class Relation(NamedTuple):
-    """One reference's kept tokens (B, S) and their weight at every position, (B, h·w, S)."""
-
-    selected: Tensor
-    weights: Tensor
-
-
 class MRCFA(SegFormer):
     """(B, T, 3, H, W) normalised clip, target last -> (B, classes, H/4, W/4) logits.
 
@@ -102,11 +95,6 @@ class MRCFA(SegFormer):
             grids[stride] = _grid(stage)
         values = self.value(_half(features.fused))
         return Reference(keys, grids, as_tokens(values), _grid(values))
-
-    def relate(self, target: Target, reference: Reference) -> Relation:
-        """STM, SAR, MAA and the softmax over the kept tokens, for one reference."""
-        selected = self.select(target, reference)
-        return Relation(selected, self._refined(target, reference, selected).softmax(dim=2))
 
     def select(self, target: Target, reference: Reference) -> Tensor:
         """STM: the kept tokens, (B, S)."""

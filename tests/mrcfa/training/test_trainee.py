@@ -47,13 +47,7 @@ def plainly(learner, frames, labels):
         return type(model.encode(frames[:1, 0]))(tuple(s[rows] for s in stages), fused[rows])
 
     target = model.ask(of(count - 1))
-    retrieved = []
-    for number in range(count - 1):
-        reference = model.answer(of(number))
-        relation = model.relate(target, reference)
-        chosen = torch.gather(reference.values, 1, relation.selected[..., None].expand(-1, -1, 256))
-        image = (relation.weights @ chosen).transpose(1, 2).reshape(target.feature.shape)
-        retrieved.append(image)
+    retrieved = [model.retrieve(target, model.answer(of(number))) for number in range(count - 1)]
     heads = [head(image) for head, image in zip(learner.deco, retrieved, strict=True)]
     heads.append(model.classify(sum(retrieved) / len(retrieved) + target.feature))
     losses = []
