@@ -88,7 +88,7 @@ class OnnxRuntimeBackend(TwoGraphs):
         return {self._answer: answer.numpy()[0]}, state
 
     def timed_step(self, image: Image, state: Values) -> tuple[Arrays, Values, dict[str, float]]:
-        """On a GPU the copies have times of their own: every call waits until the GPU is done."""
+        """Copies to and from a GPU are timed separately: every call waits until the GPU is done."""
         if not self.on_gpu:
             return super().timed_step(image, state)
         marks = [perf_counter()]

@@ -122,7 +122,7 @@ class BackendRecord:
     packages: Mapping[str, tuple[str, ...]]
     """Module to import -> the pip packages that provide it."""
     enables: str
-    """What it is good for, as `mrcfa doctor` prints it."""
+    """Its use in words, for `mrcfa doctor`."""
     options: frozenset[str]
     """The fields of `Options` that it takes."""
     places: tuple[Place, ...] = ()

@@ -13,7 +13,7 @@ Frame = segmenter.Frame | None
 
 
 class Streams(Segmenter):
-    """As many videos as the bundle has slots, which `mrcfa export --streams B` sets.
+    """Up to B videos: one for each slot of a bundle from `mrcfa export --streams B`.
 
         with Streams("bundles/six-cameras") as streams:
             masks = streams({"front": front, "rear": rear})    # a mapping from camera to mask
