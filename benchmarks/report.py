@@ -39,7 +39,7 @@ _LOOKS = {verdict.value: look for verdict, look in _STATUS.items()} | {NOTHING: 
 
 def report(result: Result) -> str:
     """The whole page."""
-    template = files("benchmarks").joinpath("report.html").read_text(encoding="utf-8")
+    template = files("mrcfa.benchmarks").joinpath("report.html").read_text(encoding="utf-8")
     return Template(template).substitute(
         bundle=escape(str(result.bundle.path)),
         boundary=escape(boundary(result)),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mrcfa
-from mrcfa.bundle.manifest import Output
-from mrcfa.bundle.precisions import EIGHT_BITS, PREFERRED
+from mrcfa.bundle.manifest import Device, Output
+from mrcfa.bundle.precisions import EIGHT_BITS, EXPORTED, PREFERRED
 from mrcfa.console.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
 from mrcfa.console.progress import filling, working
 from mrcfa.data import demo as demo_model
@@ -45,7 +45,10 @@ def export(
     variants: Annotated[
         str,
         typer.Option(
-            "--variants", "--precision", help="From fp32 (for CPUs), fp16 and fp32-gpu (for GPUs)."
+            "--variants",
+            "--precision",
+            help=f"From {named(EXPORTED[Device.CPU])} (for CPUs), "
+            f"{named(EXPORTED[Device.GPU])} (for GPUs).",
         ),
     ] = ",".join(PREFERRED.values()),
     activation_memory: Annotated[

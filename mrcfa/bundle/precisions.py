@@ -4,6 +4,7 @@ Light on purpose: the command line reads it for its help. `export/variants.py` h
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mrcfa.bundle.manifest import Device
@@ -16,10 +17,10 @@ class Precision:
     name: str
     dtype: str
     """The type of the tensors between both graphs, as NumPy and PyTorch name it."""
+    variants: Mapping[Device, str]
+    """The names of its variants by the kind of device that they are laid out for."""
     preferred_on: Device | None = None
     """The kind of device that runs this precision if the user names none."""
-    gpu_variant: str | None = None
-    """The name of the variant for GPUs, where the precision's own name means that for CPUs."""
     first_sm: int = 0
     """The oldest compute capability whose tensor cores have this format."""
     first_rtx_sm: int = 0
@@ -28,8 +29,8 @@ class Precision:
     """True if no CPU computes in this format, so its speed on a CPU says nothing."""
 
     def variant_for(self, device: Device) -> str:
-        """The name under which `mrcfa export` writes this precision for a kind of device."""
-        return self.gpu_variant or self.name if device is Device.GPU else self.name
+        """The variant to export for a kind of device. A CPU also runs the one for GPUs."""
+        return self.variants.get(device, self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +59,19 @@ _RECORDS: tuple[Precision, ...] = (
     Precision(
         name="fp32",
         dtype="float32",
+        variants={Device.CPU: "fp32", Device.GPU: "fp32-gpu"},
         preferred_on=Device.CPU,
-        gpu_variant="fp32-gpu",
         first_rtx_sm=80,
     ),
-    Precision(name="fp16", dtype="float16", preferred_on=Device.GPU),
+    Precision(
+        name="fp16",
+        dtype="float16",
+        variants={Device.GPU: "fp16"},
+        preferred_on=Device.GPU,
+    ),
     EightBits(
         name="int8",
+        variants={Device.GPU: "int8"},
         first_sm=75,
         gpus="Turing and later",
         onnx_type="INT8",
@@ -75,6 +82,7 @@ _RECORDS: tuple[Precision, ...] = (
     ),
     EightBits(
         name="fp8",
+        variants={Device.GPU: "fp8"},
         first_sm=89,
         emulated_on_cpus=True,
         gpus="Ada and later",
@@ -89,8 +97,18 @@ PRECISIONS = {record.name: record for record in _RECORDS}
 EIGHT_BITS = {record.name: record for record in _RECORDS if isinstance(record, EightBits)}
 PREFERRED = {record.preferred_on: record.name for record in _RECORDS if record.preferred_on}
 """The precision that each kind of device runs if the user names none."""
+EXPORTED = {
+    device: tuple(
+        record.variants[device]
+        for record in _RECORDS
+        if device in record.variants and record.name not in EIGHT_BITS
+    )
+    for device in Device
+}
+"""The variants that `mrcfa export` writes for each kind of device; quantize makes the others."""
 
 
 def precision_named(name: str) -> Precision:
-    """The record of a precision; one without special facts for a name from a later mrcfa."""
-    return PRECISIONS.get(name) or Precision(name=name, dtype="float16")
+    """The record of a precision; for a name from a later mrcfa, one without special facts."""
+    later = Precision(name=name, dtype="float16", variants={Device.GPU: name})
+    return PRECISIONS.get(name, later)

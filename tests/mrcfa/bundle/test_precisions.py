@@ -9,11 +9,13 @@ from mrcfa.export.quantization.formats import FORMATS
 from mrcfa.export.variants import VARIANTS
 
 
-def test_every_precision_has_a_variant_for_gpus_and_records_name_the_variants_as_export_does():
-    named = {(row.precision, row.device): name for name, row in VARIANTS.items()}
-    assert {precision for precision, device in named if device is Device.GPU} == PRECISIONS.keys()
-    for (precision, device), name in named.items():
-        assert precision_named(precision).variant_for(device) == name
+def test_records_name_the_variants_that_export_and_quantize_write():
+    rows = {(row.precision, row.device, name) for name, row in VARIANTS.items()}
+    assert rows == {
+        (record.name, device, name)
+        for record in PRECISIONS.values()
+        for device, name in record.variants.items()
+    }
 
 
 def test_every_device_prefers_a_precision_that_is_laid_out_for_it():
