@@ -1,4 +1,4 @@
-# `make demo` does the main job from nothing, `make test` passes the tests from nothing.
+# `make demo` and `make test` need only Python, make and g++; they create .venv themselves.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -8,7 +8,7 @@ WORLD := bundles/sample
 
 .PHONY: demo test test-rest test-all gpu-test lint venv clean
 
-# The trained model in the box on videos that it never saw: engines, masks, metrics, speed.
+# Runs the included demo model on videos that training never saw: engines, masks, metrics, speed.
 demo: $(DEMO)/manifest.json $(WORLD)
 	$(BIN)/mrcfa doctor
 	$(BIN)/mrcfa build $(DEMO)
@@ -24,27 +24,27 @@ $(DEMO)/manifest.json: | $(STAMP)
 $(WORLD): | $(STAMP)
 	$(BIN)/mrcfa sample $@ --videos 1 --test 6
 
-# Every promise once, on every layer. Each worker begins with a half of its own, so that they seldom
-# wait for the same bundle.
+# Tests every promise once, on every layer. With `worksteal` each worker begins with its own half of
+# the tests, so the workers seldom wait for the same bundle.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 test: venv build/headers build/triton
 	$(PYTEST) -m "not thorough"
 
-# Repetitions over backbones, sizes, precisions and seeds; the C++ tests again, with sanitizers.
+# Repeats tests over backbones, sizes, precisions and seeds, and the C++ tests with sanitizers.
 test-rest: venv build/headers build/triton
 	MRCFA_SANITIZE=address,undefined $(PYTEST) -m "thorough or cpp"
 
 test-all: test test-rest
 
-# For a machine with a GPU: what it lacks is "not run" in gpu-test.json.
+# For a machine with a GPU; gpu-test.json lists everything that the machine lacks as "not run".
 gpu-test: venv build/headers $(DEMO)/manifest.json
 	$(BIN)/python tests/gpu/kit.py $(DEMO) --json gpu-test.json
 
-# For the C++ tests; without them the tests say that C++ was not run.
+# Headers for the C++ tests; without them these tests report "not run".
 build/headers:
 	engines/cpp/fetch-headers $@ || { rm -rf $@; echo "C++: not run (no ONNX Runtime headers)"; }
 
-# For the tests of serving; without it they say that Triton was not run.
+# A server for the tests of serving; without it these tests report "not run".
 build/triton: | $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/tritonserver-on-cpu.sh \
 		|| echo "Triton: not run (no wheel of nvidia-pytriton for this machine)"
@@ -56,7 +56,7 @@ lint: venv
 
 venv: $(STAMP)
 
-# Everything that a machine without a GPU can use. The stamp makes a second run free.
+# Installs everything that a machine without a GPU can use, once: the stamp file records it.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[export,cpu,rtx,video,view,report,triton,dev]"

@@ -49,7 +49,7 @@ def main() -> None:
     except OSError as error:  # a name that is too long, a disk that fails
         _end(error)
     except MemoryError:
-        _end("memory ran out; close other programs, or use smaller frames or a smaller model")
+        _end("out of memory; close other programs, or use smaller frames or a smaller model")
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     sys.exit(code or 0)
@@ -61,7 +61,7 @@ def _end(sentence: object, code: int = 2) -> NoReturn:
 
 
 def _print_anywhere() -> None:
-    """Replace characters that the terminal lacks, such as ✓ in Latin-1."""
+    """Print a substitute for every character that the terminal lacks, such as ✓ in Latin-1."""
     instead = {"✓": "+", "✗": "x"}
 
     def replace(error: UnicodeError) -> tuple[str, int]:
@@ -92,7 +92,7 @@ def _root(
 
 
 def _make_bundle(path: Path, size: str | None, engines: bool) -> None:
-    """Export the paper's bundle, and build its engines if that is possible here."""
+    """Write the bundle that `bench` measures by default, with engines if that is possible."""
     export(size=size, out=path)
     if engines and find_spec("tensorrt_rtx"):
         build(path)

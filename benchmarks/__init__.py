@@ -1,1 +1,1 @@
-"""Parity, speed, cost and the report."""
+"""Measurement of bundles: parity, speed, cost, evaluation and the report."""

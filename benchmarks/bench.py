@@ -1,4 +1,4 @@
-"""`mrcfa bench`: runs all contenders on the same frames; parity, latency, drift, memory."""
+"""`mrcfa bench` runs all contenders on the same frames: parity, latency, drift and memory."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,11 +35,11 @@ from mrcfa.machine.extras import MissingExtra
 from mrcfa.machine.hardware import usable_cores
 
 Show = Callable[[str, float], None]
-"""Hears what is being done, and which share of it is."""
+"""Progress callback: the name of the current step, and the share of it that is done (0 to 1)."""
 
 
 def bench(path: Path, options: BenchOptions, show: Show = lambda name, share: None) -> Result:
-    """Open, race, follow for drift, take footprints: everything `mrcfa bench` finds out."""
+    """Run the whole benchmark: open the backends, race them, measure drift and footprints."""
     bundle = Bundle.open(path)
     options = checked(options, bundle)
     listed = contenders(bundle, options.backends, options.threads, options.peer)
@@ -47,7 +47,7 @@ def bench(path: Path, options: BenchOptions, show: Show = lambda name, share: No
     machine = environment(options.threads)
 
     judge = Racer(reference(bundle, options.threads), bundle)
-    racers = [judge if each.role is Role.REFERENCE else Racer(each, bundle) for each in listed]
+    racers = [judge if row.role is Role.REFERENCE else Racer(row, bundle) for row in listed]
     running = [racer for racer in dict.fromkeys([judge, *racers]) if racer.running]
     followed = [racer for racer in running if racer.contender.role is Role.STREAM]
     stops = marks(bundle.config.depth, options.drift) if judge.running else []
@@ -57,7 +57,7 @@ def bench(path: Path, options: BenchOptions, show: Show = lambda name, share: No
         if racer.contender.device is Device.GPU:
             racer.run_back_to_back(clip, options.frames)
             show("GPU rows, back to back", 1.0)
-    machine |= gpu_clocks()  # now, while it is awake
+    machine |= gpu_clocks()  # while the GPU is active: an idle one lowers its clocks
     if stops and judge.running:
         with judge.stopping(f"on the way to frame {stops[0]}"):
             wanted = expected(judge.backend, clip, bundle.config.depth)
@@ -93,11 +93,11 @@ def race(
     pictured: Sequence[int],
     show: Show,
 ) -> None:
-    """All take turns at every frame, in changing order: what slows the machine hits them alike."""
-    order, chance = list(racers), random.Random(0)
+    """Pass each frame to all racers in random order: a slow moment of the machine affects all."""
+    order, rng = list(racers), random.Random(0)
     rounds = options.warmup + options.frames
     for number, image in enumerate(looped(clip, rounds)):
-        chance.shuffle(order)
+        rng.shuffle(order)
         answers: dict[Racer, Arrays] = {}
         for racer in order:
             if racer.running:
@@ -116,7 +116,7 @@ def race(
 
 
 class Racer:
-    """One contender during the race: its clock, its comparison, and what went wrong."""
+    """One contender during the race: its stopwatch, its comparison, and its failure if any."""
 
     def __init__(self, contender: Contender, bundle: Bundle) -> None:
         self.contender, self._bundle = contender, bundle
@@ -136,7 +136,7 @@ class Racer:
             self.watch = Stopwatch(self.backend)
         except (MissingExtra, Unfit) as error:
             self.outcome, self.reason = Outcome.NOT_RUN, _sentence(error)
-        except Exception as error:  # nothing is lacking, so something is broken
+        except Exception as error:  # no package or device is missing, so something is broken
             self.outcome, self.reason = Outcome.STOPPED, f"at the start: {_sentence(error)}"
 
     @property
@@ -145,14 +145,14 @@ class Racer:
 
     @contextmanager
     def stopping(self, when: str) -> Iterator[None]:
-        """Whatever a runtime raises, a GPU that vanished say, ends this racer and no other."""
+        """Catch any error of a runtime, such as a lost GPU: it stops this racer and no other."""
         try:
             yield
         except Exception as error:
             self.outcome, self.reason = Outcome.STOPPED, f"{when}: {_sentence(error)}"
 
     def run_back_to_back(self, clip: Images, frames: int) -> None:
-        """What a row of a GPU tells of speed; the race, in which GPUs rest, is for parity alone."""
+        """Measure the speed of a GPU row; the race, in which GPUs idle, gives only its parity."""
         if not self.running:
             return
         with self.stopping("in its block of frames"):
@@ -166,11 +166,11 @@ class Racer:
         if self.running and self.contender.engine is not None:
             try:
                 self._layers = tuple(slowest_layers(self._bundle, self.contender.engine))
-            except Exception as error:  # the row stands without them
+            except Exception as error:  # the row is valid without layer times
                 self._remark = f"layers were not timed: {_sentence(error)}"
 
     def follow(self, wanted: Arrays, clip: Images, stops: Sequence[int], show: Show) -> None:
-        """One long stream from a fresh start."""
+        """Run one long stream from a fresh start and record its drift."""
         if self.running:
             with self.stopping(f"on the way to frame {stops[-1]}"):
                 name = f"drift of {self.contender.name}"
@@ -179,7 +179,7 @@ class Racer:
                 )
 
     def row(self, options: BenchOptions) -> Row:
-        """All that was found out. The footprint is taken now, in a process of its own."""
+        """All results of this racer. The footprint is measured here, in a process of its own."""
         row = Row(self.contender, self.outcome, self.reason)
         if not self.raced:
             return row
@@ -201,8 +201,8 @@ class Racer:
         if not self.running:
             return row
         try:
-            taken = footprint(self._bundle.path, self.contender.name, options.threads)
-            return replace(row, footprint=taken)
+            found = footprint(self._bundle.path, self.contender.name, options.threads)
+            return replace(row, footprint=found)
         except MrcfaError as error:
             return replace(row, reason=f"memory and start-up were not measured: {error}")
 
@@ -220,7 +220,7 @@ def _sentence(error: Exception) -> str:
 
 
 def checked(options: BenchOptions, bundle: Bundle) -> BenchOptions:
-    """The options with all that is left open; what cannot be measured is refused before work."""
+    """The options with defaults filled in; raises InvalidValue for a warm-up that is too short."""
     depth = bundle.config.depth
     if options.warmup < depth:
         raise InvalidValue(

@@ -1,4 +1,4 @@
-"""What `mrcfa eval` measures: a bundle with a backend, or a run of `mrcfa train`."""
+"""The subject of `mrcfa eval`: a bundle with a backend, or a run of `mrcfa train`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from mrcfa.video.rounds import Segmenter
 
 
 class NamedSegmenter(Segmenter, Protocol):
-    """A segmenter that says what runs, and of which model."""
+    """A segmenter that also names its backend and its model's config."""
 
     @property
     def backend(self) -> str: ...
@@ -32,13 +32,13 @@ class Candidate:
     backend: str = "auto"
     cold_start: ColdStart = ColdStart.STREAM
     single: bool = False
-    """Answer every frame with the single-frame head; the graphs do not hold it, the model does."""
+    """Segment every frame with the single-frame head, which the model has and the graphs lack."""
     precision: str | None = None
-    """Of the bundle's graphs; None takes what the backend prefers."""
+    """Precision of the bundle's graphs; None: the backend's default."""
 
     @property
     def identity(self) -> str:
-        """Changes with anything that its answers depend on."""
+        """Text that changes with everything the masks depend on: the key of cached scores."""
         if is_run(self.path):
             return sha256(checkpoint_of(self.path))
         if is_address(self.path):
@@ -66,7 +66,7 @@ class Candidate:
             yield stream
 
     def _refuse_backends(self) -> None:
-        """Only the reference model has that head, and a run is nothing else."""
+        """Raise Unsupported for a backend or precision that the reference model does not have."""
         what = "--single" if self.single else f"--cold-start {self.cold_start.value}"
         if is_run(self.path):
             what = f"the run {self.path}"

@@ -1,4 +1,4 @@
-"""The pictures that a benchmark shows to every backend: a file's, or the sample world's."""
+"""The input images of a benchmark: frames of a video file, or of the sample world."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -15,16 +15,16 @@ from mrcfa.video.sample import FIRST_SEED
 from mrcfa.video.sources import open_source
 
 LOOP = 30
-"""Frames that are played over and over. It divides 90 and 990, so that frames 10, 100 and 1000 of
-a looped clip, and all that came shortly before them, are the same pictures."""
+"""Frames in a looped clip. The number divides 90 and 990, so frames 10, 100 and 1000 of a looped
+clip show the same image, and so do the frames shortly before them."""
 
 Images = list[NDArray[np.uint8]]
 
 
 def benchmark_clip(bundle: Bundle, video: Path | None, frames: int) -> Images:
-    """At least `LOOP` images of the bundle's frame size; `frames` of them if the video has as many.
+    """`frames` images of the bundle's frame size, fewer if the video is shorter; at least `LOOP`.
 
-    Resizing happens here, before any clock runs: a benchmark measures the bundle's own boundary.
+    Images are resized here, before timing starts, so that only the bundle's own work is measured.
     """
     size = bundle.manifest.frame
     if video is None:
@@ -34,14 +34,14 @@ def benchmark_clip(bundle: Bundle, video: Path | None, frames: int) -> Images:
     if len(images) < LOOP:
         reason = f" ({source.complaint})" if source.complaint else ""
         raise InvalidValue(
-            f"{video} has {len(images)} frames{reason}; a benchmark needs {LOOP}, "
-            "or none at all: without --video it makes its own"
+            f"{video} has {len(images)} frames{reason}; a benchmark needs {LOOP}, so use a longer "
+            "video, or leave --video out for the built-in clip"
         )
     return images
 
 
 def looped(images: Images, count: int) -> Iterator[NDArray[np.uint8]]:
-    """The images from the first on, and again, `count` in all."""
+    """`count` images: the given ones in order, repeated as often as needed."""
     return (images[number % len(images)] for number in range(count))
 
 

@@ -13,7 +13,7 @@ from mrcfa.backends import records
 from mrcfa.backends.records import ColdStart
 from mrcfa.benchmarks.contenders import CHOICES, USUAL
 from mrcfa.bundle import Bundle
-from mrcfa.console.arguments import AsJson, parse_names, parse_size
+from mrcfa.console.arguments import ADVANCED, AsJson, parse_names, parse_size
 from mrcfa.console.progress import counting, filling
 from mrcfa.errors import InvalidValue, Mismatch, named
 from mrcfa.machine.extras import MissingExtra, extras_named
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from mrcfa.benchmarks.result import BenchOptions, Result
 
 MakeBundle = Callable[[Path, str | None, bool], None]
-"""Writes the paper's bundle: (path, size, with engines)."""
+"""Function (path, size, with engines) that writes the paper's bundle."""
 
 BY_SIZE = ("tensorrt", "onnxruntime")
-"""What --sizes measures: the first that runs."""
+"""Backends that --sizes tries in this order; the first that runs is measured."""
 
 
 class PeerChoice(str, Enum):
@@ -36,7 +36,7 @@ class PeerChoice(str, Enum):
 
 
 def bench_with(make_bundle: MakeBundle) -> Callable[..., None]:
-    """The verb `bench`, which makes its bundle with this function if none is named.
+    """The verb `bench`. It calls `make_bundle` if the user names no bundle.
 
     The command line passes the function in, because benchmarks import no exporter.
     """
@@ -44,42 +44,86 @@ def bench_with(make_bundle: MakeBundle) -> Callable[..., None]:
     def bench(
         bundle: Annotated[
             Path | None,
-            typer.Argument(help="A bundle's directory. Default: bundles/vspw-b1, made if missing."),
+            typer.Argument(
+                help="Directory of the bundle. Default: bundles/vspw-b1, which is made if missing."
+            ),
         ] = None,
-        backends: Annotated[str, typer.Option(help=f"From {named(CHOICES)}.")] = ",".join(USUAL),
-        frames: Annotated[int, typer.Option(help="How many frames to measure.")] = 30,
-        warmup: Annotated[int, typer.Option(help="How many frames come before them.")] = 10,
-        drift: Annotated[
-            int,
-            typer.Option(help="Compare errors up to this frame: 100, 1000, or 0 for not at all."),
-        ] = 100,
+        backends: Annotated[
+            str,
+            typer.Option(
+                metavar="LIST",
+                help=f"Backends to measure, separated by commas. Choices: {named(CHOICES)}, or a "
+                "server's triton://HOST:PORT/MODEL.",
+            ),
+        ] = ",".join(USUAL),
+        frames: Annotated[int, typer.Option(help="Number of frames to measure.")] = 30,
         video: Annotated[
-            Path | None, typer.Option(help="Default: a street of the sample world.")
+            Path | None,
+            typer.Option(help="Video file to measure on. Default: a street of the sample world."),
         ] = None,
         data: Annotated[
-            Path | None, typer.Option(help="A dataset, to compare the metrics of all precisions.")
+            Path | None,
+            typer.Option(help="Dataset on which to compare mIoU and mVC of all precisions."),
         ] = None,
-        split: Annotated[str, typer.Option(help="Which videos of it.")] = "val",
-        limit: Annotated[int | None, typer.Option(min=1, help="Only its first N videos.")] = None,
-        threads: Annotated[int, typer.Option(help="Of each backend. Default: all cores.")] = 0,
+        split: Annotated[str, typer.Option(help="Split of --data to evaluate.")] = "val",
+        limit: Annotated[
+            int | None,
+            typer.Option(min=1, help="Number of videos of --data to evaluate. Default: all."),
+        ] = None,
+        threads: Annotated[
+            int, typer.Option(help="CPU threads of each backend; 0 means all cores.")
+        ] = 0,
+        json_file: Annotated[
+            Path | None,
+            typer.Option(
+                "--json",
+                help="File for all results as JSON lines. Default: no such file is written.",
+            ),
+        ] = None,
+        report: Annotated[Path, typer.Option(help="File for the HTML report.")] = Path(
+            "report.html"
+        ),
+        warmup: Annotated[
+            int,
+            typer.Option(
+                help="Number of frames before the measured ones.", rich_help_panel=ADVANCED
+            ),
+        ] = 10,
+        drift: Annotated[
+            int,
+            typer.Option(
+                help="Last frame at which to check that errors do not grow: 100 or 1000; 0 "
+                "switches the check off.",
+                rich_help_panel=ADVANCED,
+            ),
+        ] = 100,
         size: Annotated[
-            str | None, typer.Option(help="HxW of the bundle to make where none is named.")
+            str | None,
+            typer.Option(
+                metavar="HxW",
+                help="Size of the network's input in the bundle that bench makes if BUNDLE is not "
+                "given. Default: 480x864.",
+                rich_help_panel=ADVANCED,
+            ),
         ] = None,
         sizes: Annotated[
             str | None,
             typer.Option(
-                help="Sizes such as 480x864,1088x1920: how time and memory grow with them."
+                metavar="HxW,HxW",
+                help="Measure how time and memory grow over these sizes, such as "
+                "480x864,1088x1920, instead of comparing backends.",
+                rich_help_panel=ADVANCED,
             ),
         ] = None,
         peer: Annotated[
-            PeerChoice, typer.Option(help="What else to compare with.")
+            PeerChoice,
+            typer.Option(
+                help="Other model to compare speed with: single-frame SegFormer, or none.",
+                rich_help_panel=ADVANCED,
+            ),
         ] = PeerChoice.SEGFORMER,
-        json_file: Annotated[
-            Path | None, typer.Option("--json", help="Also write JSON lines: run, frames and rows.")
-        ] = None,
-        report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
     ) -> None:
-        """Measure every backend's parity and speed; exit code 1 if one is not the model."""
+        """Measure parity and speed of every backend; exit code 1 if a backend fails its checks."""
 
         from mrcfa.benchmarks.bench import bench as measure
         from mrcfa.benchmarks.result import BenchOptions
@@ -90,7 +134,7 @@ def bench_with(make_bundle: MakeBundle) -> Callable[..., None]:
             precision_table,
             rich_table,
         )
-        from mrcfa.console.notices import tell
+        from mrcfa.console.notices import warn
         from mrcfa.machine.files import check_writable, replaced
 
         options = BenchOptions(
@@ -115,14 +159,17 @@ def bench_with(make_bundle: MakeBundle) -> Callable[..., None]:
         texts = _texts(json_file, report)
         for place in texts:
             check_writable(place)
-        path = _benched(make_bundle, bundle, size)
+        path = _bundle_path(make_bundle, bundle, size)
         with filling() as show:
             result = measure(path, options, show)
-        for place, text in texts.items():  # first: whoever quits a pager keeps the files
+        for (
+            place,
+            text,
+        ) in texts.items():  # before printing: quitting a pager must not lose the files
             with replaced(place) as part:
                 part.write_text(text(result), encoding="utf-8")
         for sentence in idle_gpu(result):
-            tell(sentence)
+            warn(sentence)
         console = _console()
         console.print(rich_table(result))
         console.print(precision_table(result))
@@ -142,12 +189,12 @@ def _bench_sizes(
     from mrcfa.model.config import check_size
 
     if len(sizes) < 2:
-        raise InvalidValue("--sizes needs two or more to compare, such as 480x864,1088x1920")
+        raise InvalidValue("--sizes needs two or more sizes, such as 480x864,1088x1920")
     for size in sizes:
         check_size(parse_size(size))
     if json_file is not None:
         check_writable(json_file)
-    paths = [_benched(make, None, size, engines=True) for size in sizes]
+    paths = [_bundle_path(make, None, size, engines=True) for size in sizes]
     options = checked(options, Bundle.open(paths[0]))
     with filling() as show:
         rows = [measure_size(path, options, show) for path in paths]
@@ -157,11 +204,13 @@ def _bench_sizes(
             part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     _console().print(sizes_table(rows))
     if engine := next((row.engine for row in rows if row.engine), None):
-        typer.echo(f"engine: {engine}, as TensorRT lists its kernels; it was built, not run")
+        typer.echo(
+            f"engine: {engine}, figures from TensorRT's list of its kernels; it was built, not run"
+        )
 
 
 def _console() -> "Console":
-    """As wide as the terminal, or as the widest table."""
+    """A console as wide as the terminal, or `WIDTH` wide if the output is no terminal."""
     from rich.console import Console
 
     from mrcfa.benchmarks.table import WIDTH
@@ -173,7 +222,7 @@ def _console() -> "Console":
 
 
 def _texts(json_file: Path | None, report: Path) -> "dict[Path, Callable[[Result], str]]":
-    """What is written of a result, by place."""
+    """Output file -> function that renders the result for it."""
     from mrcfa.benchmarks.result import Result
 
     if json_file == report:
@@ -190,13 +239,16 @@ def _texts(json_file: Path | None, report: Path) -> "dict[Path, Callable[[Result
     return texts
 
 
-def _benched(
+def _bundle_path(
     make: MakeBundle, bundle: Path | None, size: str | None, engines: bool = False
 ) -> Path:
-    """The bundle to measure; without a name the paper's, made here if it is missing."""
+    """Path of the bundle to measure: BUNDLE, or the paper's, which is made here if missing."""
     if bundle is not None:
         if size is not None:
-            raise Mismatch(f"--size is for bundles that bench makes; {bundle} has a size already")
+            raise Mismatch(
+                f"--size is for bundles that bench makes, and {bundle} has a size already; leave "
+                "one of them out"
+            )
         return bundle
     path = Path("bundles") / ("vspw-b1" if size is None else f"vspw-b1-{size}")
     if not path.exists():
@@ -205,33 +257,73 @@ def _benched(
 
 
 def evaluate(
-    bundle: Annotated[Path, typer.Argument(help="A bundle, or a run of mrcfa train.")],
-    dataset: Annotated[
-        Path, typer.Argument(help="VSPW, Cityscapes, or your own with a labels.json.")
+    bundle: Annotated[
+        Path, typer.Argument(help="Directory of a bundle, or of a run of mrcfa train.")
     ],
-    split: Annotated[str, typer.Option(help="Which videos.")] = "val",
-    backend: Annotated[str, typer.Option(help=f"One of {named(records.CHOICES)}.")] = "auto",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N videos.")] = None,
-    against: Annotated[Path | None, typer.Option(help="A bundle or run to compare with.")] = None,
-    single: Annotated[
-        bool, typer.Option("--single", help="Every frame alone, by the single-frame head.")
-    ] = False,
+    dataset: Annotated[
+        Path,
+        typer.Argument(help="Folder of VSPW, of Cityscapes, or of your own data with labels.json."),
+    ],
+    split: Annotated[str, typer.Option(help="Split of the dataset to evaluate.")] = "val",
+    backend: Annotated[
+        str,
+        typer.Option(help=f"Backend that runs the bundle: {named(records.CHOICES)}."),
+    ] = "auto",
     precision: Annotated[
-        str | None, typer.Option(help="Of the bundle's graphs, such as fp16. Default: backend's.")
+        str | None,
+        typer.Option(
+            help="Precision of the bundle's graphs, such as fp16. Default: fp32 on CPUs, fp16 on "
+            "GPUs."
+        ),
     ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Number of videos to evaluate. Default: all.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Second bundle or run, to compare with the first.")
+    ] = None,
+    as_json: AsJson = False,
     against_backend: Annotated[
-        str | None, typer.Option(help="The backend of --against. Default: --backend.")
+        str | None,
+        typer.Option(
+            help="Backend that runs --against. Default: that of --backend.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
-    against_precision: Annotated[str | None, typer.Option(help="Of --against.")] = None,
-    vspw_script: Annotated[
-        bool, typer.Option("--vspw-script", help="mVC as VSPW's public script computes it.")
+    against_precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Precision of the graphs of --against. Default: fp32 on CPUs, fp16 on GPUs.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    single: Annotated[
+        bool,
+        typer.Option(
+            "--single",
+            help="Segment every frame alone, with the single-frame head.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = False,
     cold_start: Annotated[
-        ColdStart, typer.Option(help="single: answer frames 0-2 with the single-frame head.")
+        ColdStart,
+        typer.Option(
+            help="How to segment frames 0 to 2: stream uses the frames there are as references, "
+            "single uses the single-frame head, as the authors' code does.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = ColdStart.STREAM,
-    as_json: AsJson = False,
+    vspw_script: Annotated[
+        bool,
+        typer.Option(
+            "--vspw-script",
+            help="Compute mVC as VSPW's public script does: ignored pixels count, windows are "
+            "pooled.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = False,
 ) -> None:
-    """Measure mIoU, weighted IoU, pixel accuracy, mVC8 and mVC16; goes on where it stopped."""
+    """Measure mIoU, weighted IoU, pixel accuracy, mVC8 and mVC16; resumes an interrupted run."""
     from mrcfa.benchmarks import evaluate as evaluation
     from mrcfa.benchmarks.candidate import Candidate
 
@@ -246,8 +338,10 @@ def evaluate(
             with counting() as advance:
                 done.append(evaluation.evaluate(candidate, options, advance))
     except KeyboardInterrupt:
-        typer.echo("mrcfa: stopped; the same command goes on after the last whole video", err=True)
+        typer.echo(
+            "mrcfa: stopped; the same command resumes after the last finished video", err=True
+        )
         raise typer.Exit(130) from None
     typer.echo(json.dumps(evaluation.report(done), indent=2) if as_json else evaluation.table(done))
-    for each in done:
-        evaluation.forget(each)
+    for finished in done:
+        evaluation.forget(finished)

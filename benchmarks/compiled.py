@@ -1,4 +1,4 @@
-"""What TensorRT-RTX makes of the peer, built as the bundle's own engines are: no GPU is needed."""
+"""The peer's cost when TensorRT-RTX builds it like the bundle's own engines; no GPU is needed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,11 +18,11 @@ PRECISION = PREFERRED[Device.GPU]
 
 
 def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
-    """The peer's cost for the GPUs of each RTX engine, by the engine's name.
+    """Name of each RTX engine -> the peer's cost on the same GPUs.
 
-    Empty where the bundle has no such engines, or where the builder or torch is missing.
+    Empty if the bundle has no such engine, or if the builder or torch is missing.
     """
-    engines = [each for each in bundle.manifest.engines if _comparable(each)]
+    engines = [engine for engine in bundle.manifest.engines if _comparable(engine)]
     if not engines:
         return {}
     try:
@@ -32,7 +32,7 @@ def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
             load("mrcfa.benchmarks.segformer").write_segformer(bundle, PRECISION, path)
     except MissingExtra:
         return {}
-    costs = {each.name: _cost(trt, path, each.compute_capabilities) for each in engines}
+    costs = {engine.name: _cost(trt, path, engine.compute_capabilities) for engine in engines}
     return {name: cost for name, cost in costs.items() if cost is not None}
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark compares: one contender for each row, with the way to open it."""
+"""The contenders of a benchmark: one per row, each with the function that opens it."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,13 +29,13 @@ CHOICES = (
 
 class Role(str, Enum):
     CLIP = "clip"
-    """The paper's model, four frames for each output: where speed is measured from."""
+    """The paper's model, which encodes four frames per output: the baseline for speed."""
     REFERENCE = "reference"
-    """The same model streamed: where parity is measured from."""
+    """The same model, streamed: the reference for parity."""
     STREAM = "stream"
-    """What is to be as the reference is, but faster."""
+    """A backend that must match the reference."""
     PEER = "peer"
-    """Another model, compared in speed alone."""
+    """Another model, compared in speed only."""
 
 
 @dataclass(frozen=True)
@@ -44,27 +44,27 @@ class Contender:
     role: Role
     device: Device
     limits: Limits
-    """How far it may be from the reference."""
+    """Largest allowed differences from the reference."""
     create: Callable[[], Backend]
     precision: str = "fp32"
     engine: Engine | None = None
-    """What it runs, if that is one, and launches as CUDA graphs."""
+    """The TensorRT engine of a row that uses CUDA graphs; None for other rows."""
     pipelined: bool = False
-    """Whether two frames are in flight."""
+    """True if two frames are in flight."""
     cuda: bool = False
     """True if it needs an NVIDIA GPU."""
 
     @property
     def compared(self) -> bool:
-        """Whether its masks must be the reference's."""
+        """True if its masks are compared with the reference's."""
         return self.role in (Role.CLIP, Role.STREAM)
 
     def open(self) -> Backend:
-        """Load it; an error says in one sentence why it cannot run here."""
+        """Load the backend; the error of one that cannot run here says why in one sentence."""
         if self.cuda and not gpus():
             raise Unfit("no CUDA device")
         with warnings.catch_warnings(), extras_named():
-            warnings.simplefilter("ignore")  # ONNX Runtime's about providers, which we check
+            warnings.simplefilter("ignore")  # of ONNX Runtime, about providers that we check anyway
             return self.create()
 
 
@@ -80,7 +80,7 @@ def check_names(names: Sequence[str]) -> None:
 def contenders(
     bundle: Bundle, names: Iterable[str], threads: int, peer: bool = True
 ) -> list[Contender]:
-    """One for each backend, provider, precision and engine that the names stand for."""
+    """One contender for each backend, provider, precision and engine that `names` select."""
     rows = [row for name in names for row in _contenders(bundle, name, threads)]
     if peer:
         devices = dict.fromkeys([Device.CPU, *(row.device for row in rows)])
@@ -134,7 +134,7 @@ def _eager_clip(bundle: Bundle, threads: int) -> Backend:
 
 
 def _peer(bundle: Bundle, device: Device, threads: int) -> Contender:
-    """In the precision and by the provider that one deploys on that device."""
+    """SegFormer in the precision and with the provider that are usual on this device."""
     provider, precision = "cpu" if device is Device.CPU else "cuda", PREFERRED[device]
     cuda = device is Device.GPU
     name = f"segformer-{bundle.config.backbone} onnxruntime:{provider} {precision}"

@@ -10,15 +10,15 @@ from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import Cost, Device, Engine, Graph, Variant
 
 PAPER_FPS = 40.1
-"""What the paper reports for MRCFA with MiT-B1 on a Quadro RTX 6000."""
+"""FPS that the paper reports for MRCFA with MiT-B1 on a Quadro RTX 6000."""
 PAPER_GPU = "Quadro RTX 6000"
 LAUNCH_S = 2e-6
-"""Between two kernels of a CUDA graph, about."""
+"""Approximate time between two kernels of a CUDA graph."""
 
 
 @dataclass(frozen=True)
 class GpuModel:
-    """Peak of dense FP16 on tensor cores, and memory bandwidth, as NVIDIA publishes them."""
+    """A GPU's published peaks: dense FP16 on tensor cores, and memory bandwidth."""
 
     name: str
     sm: int
@@ -27,7 +27,7 @@ class GpuModel:
     gb_per_s: float
 
     def seconds(self, multiply_adds: float, moved: float) -> float:
-        """The roofline: whichever takes longer, arithmetic or memory."""
+        """Roofline time: the longer of arithmetic and memory traffic."""
         return max(self.arithmetic(multiply_adds), self.memory(moved))
 
     def arithmetic(self, multiply_adds: float) -> float:
@@ -41,10 +41,10 @@ class GpuModel:
         return "arithmetic" if slower else "memory"
 
 
-# From NVIDIA's data sheets and architecture white papers. Where FP16 accumulation is faster it
-# counts, for these are bounds. Jetson's tensor cores are published as sparse INT8 (Orin: 67, 76.8
-# and 170 TOPS of the GPU alone, in Super mode) and sparse FP4 (Thor: 2070); dense FP16 is a quarter
-# and an eighth of that.
+# From NVIDIA's data sheets and architecture white papers. These are upper bounds, so the peak with
+# FP16 accumulation is used where it is higher. For Jetsons NVIDIA publishes sparse INT8 (Orin: 67,
+# 76.8 and 170 TOPS of the GPU alone, in Super mode) and sparse FP4 (Thor: 2070); dense FP16 is a
+# quarter and an eighth of that.
 GPUS = (
     GpuModel(PAPER_GPU, 75, 130.5, 672),
     GpuModel("T4", 75, 65, 320),
@@ -60,19 +60,19 @@ GPUS = (
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Frames per second that a GPU cannot exceed with these graphs."""
+    """Upper bounds on the frames per second of one GPU with these graphs."""
 
     gpu: GpuModel
     fps: float
-    """If all intermediate results stayed on the chip."""
+    """Bound if all intermediate results stay on the chip."""
     unfused_fps: float
-    """If each operator read and wrote memory on its own: what fusing starts from."""
+    """Bound if every operator reads and writes memory: nothing is fused."""
     engine_fps: float | None
-    """If the kernels of the bundle's engine for it read and wrote memory; None without one."""
+    """Bound if every kernel of the bundle's engine reads and writes memory; None without engine."""
 
 
 def ceilings(bundle: Bundle) -> list[Ceiling]:
-    """Of every GPU in the table; empty for a bundle without FP16 graphs, which the peaks are of."""
+    """Bounds for every GPU in the table, whose peaks are FP16; empty without FP16 graphs."""
     variant = bounded_variant(bundle)
     if variant is None:
         return []
@@ -80,13 +80,13 @@ def ceilings(bundle: Bundle) -> list[Ceiling]:
 
 
 def bounded_variant(bundle: Bundle) -> Variant | None:
-    """The variant that bounds are about: FP16, because that is what the GPUs' peaks are of."""
+    """The variant that bounds are computed for: FP16, because the GPUs' peaks are FP16 peaks."""
     name = bundle.find_variant(Device.GPU, "fp16")
     return None if name is None else bundle.manifest.variants[name]
 
 
 def known_gpu(name: str) -> GpuModel | None:
-    """The table's entry for a GPU as the driver names it, or for a Jetson board.
+    """The table's entry for a GPU by the driver's name for it, or for a Jetson board by its name.
 
     >>> known_gpu("NVIDIA Jetson AGX Orin Developer Kit").gb_per_s
     204.8
@@ -109,7 +109,7 @@ def totals(costs: Sequence[Cost]) -> Cost:
 
 
 def intensity(cost: Cost) -> float:
-    """Floating-point operations for each byte moved."""
+    """Floating-point operations per byte moved."""
     return 2 * cost.multiply_adds / max(cost.bytes_moved, 1)
 
 
@@ -136,11 +136,11 @@ def _ceiling(variant: Variant, gpu: GpuModel, engine: Engine | None) -> Ceiling:
 
 
 def _kernel_seconds(variant: Variant, gpu: GpuModel, engine: Engine) -> float:
-    """Of both plans: their bytes or their arithmetic, whichever takes longer, and the launches."""
+    """Seconds of both plans: the longer of memory traffic and arithmetic, plus the launches."""
     return sum(
         LAUNCH_S * cost.kernels / variant.streams
         + gpu.seconds(
-            sum(each.multiply_adds for each in variant.cost if each.graph == part),
+            sum(stage.multiply_adds for stage in variant.cost if stage.graph == part),
             cost.bytes_written + cost.bytes_read,
         )
         for part, cost in engine.costs.items()
@@ -148,7 +148,7 @@ def _kernel_seconds(variant: Variant, gpu: GpuModel, engine: Engine) -> float:
 
 
 def _compulsory_bytes(graph: Graph) -> int:
-    """Weights, inputs and outputs: what passes through memory however well a graph is fused."""
+    """Bytes of weights, inputs and outputs: they pass through memory even if all is fused."""
     tensors = sum(
         math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
         for spec in (*graph.inputs, *graph.outputs)

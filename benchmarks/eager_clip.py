@@ -1,4 +1,4 @@
-"""The reference model as the paper's code runs it: each output encodes its references anew."""
+"""The reference model as the paper's code runs it: each output encodes its references again."""
 
 from typing import NamedTuple
 
@@ -15,14 +15,14 @@ from mrcfa.model.weights import load_weights
 
 
 class Past(NamedTuple):
-    """The frame number and the network's inputs so far, as many as can still be references."""
+    """The frame number, and the network inputs that can still become references."""
 
     frame: int
     inputs: tuple[Tensor, ...]
 
 
 class EagerClip(Backend):
-    """Nothing of it runs once per frame, so its time has no parts."""
+    """The reference model on whole clips; no stage runs once per frame, so time has no parts."""
 
     def __init__(self, bundle: Bundle, threads: int) -> None:
         torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""The machine of a benchmark: processor, packages, GPU clocks, power mode."""
+"""Facts about the benchmark's machine: processor, packages, GPU clocks, power mode."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from mrcfa.machine.hardware import first_gpu_bus
 from mrcfa.selftest.findings import findings
 
 DEVFREQ = Path("/sys/class/devfreq")
-"""Where a Jetson's kernel tells the clocks that `nvidia-smi` does not know there."""
+"""Folder in which a Jetson's kernel reports GPU clocks, because `nvidia-smi` lacks them there."""
 _GPU_FIELDS = {
     "name": "name",
     "driver": "driver_version",
@@ -32,16 +32,16 @@ _GPU_STATE = {
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Everything about this machine that speed depends on, in words."""
+    """Name -> text of every fact about this machine that speed depends on."""
     found = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "mrcfa": mrcfa.__version__,
         "threads": str(threads),
     }
-    found |= {each.name: each.found for each in findings() if each.found}
+    found |= {finding.name: finding.found for finding in findings() if finding.found}
     if board := jetson_board():
         found["board"] = board
-    if mode := _answer("nvpmodel", "-q"):
+    if mode := _output_of("nvpmodel", "-q"):
         found["power mode"] = " ".join(mode.split())
     if hasattr(os, "getloadavg"):
         found["load before the run"] = f"{os.getloadavg()[0]:.1f}"
@@ -51,31 +51,31 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def gpu_clocks() -> dict[str, str]:
-    """Name, clocks and limits of the first GPU. Ask while it works: an idle one clocks down."""
-    found = {f"GPU {field}": value for field, value in _ask_gpu(_GPU_FIELDS).items()}
+    """Name, clocks and limits of the first GPU; call it under load, as idle GPUs lower clocks."""
+    found = {f"GPU {field}": value for field, value in _query_gpu(_GPU_FIELDS).items()}
     return found | _kernel_clocks(("clock", "cur_freq"), ("highest clock", "max_freq"))
 
 
 def gpu_state() -> dict[str, str]:
-    """Clocks, power and temperature at this moment; nothing where nobody tells."""
-    return _ask_gpu(_GPU_STATE) | _kernel_clocks(("clock", "cur_freq"))
+    """Clocks, power and temperature at this moment; empty where no tool reports them."""
+    return _query_gpu(_GPU_STATE) | _kernel_clocks(("clock", "cur_freq"))
 
 
 def device_memory_used() -> int | None:
-    """Bytes in use on the first GPU, by all processes; None where nobody tells."""
-    used = _ask_gpu({"memory": "memory.used"}).get("memory", "")
+    """Bytes in use on the first GPU by all processes; None where no tool reports them."""
+    used = _query_gpu({"memory": "memory.used"}).get("memory", "")
     amount, _, unit = used.partition(" ")
     return int(amount) * 2**20 if amount.isdecimal() and unit == "MiB" else None
 
 
 def jetson_board() -> str | None:
-    """`NVIDIA Jetson AGX Orin Developer Kit`; CUDA calls every Orin just Orin."""
+    """Full name of a Jetson board, because CUDA calls every Orin just `Orin`; None elsewhere."""
     path = Path("/proc/device-tree/model")
     return path.read_text().strip("\0\n") if path.is_file() else None
 
 
 def _kernel_clocks(*files: tuple[str, str]) -> dict[str, str]:
-    """A Jetson's."""
+    """GPU clocks that a Jetson's kernel reports; empty on other machines."""
     found = {}
     for device in sorted(DEVFREQ.glob("*gpu*")):
         for what, file in files:
@@ -85,16 +85,16 @@ def _kernel_clocks(*files: tuple[str, str]) -> dict[str, str]:
     return found
 
 
-def _ask_gpu(fields: dict[str, str]) -> dict[str, str]:
+def _query_gpu(fields: dict[str, str]) -> dict[str, str]:
     query = f"--query-gpu={','.join(fields.values())}"
     which = f"--id={first_gpu_bus() or 0}"
-    lines = _answer("nvidia-smi", query, "--format=csv,noheader", which).splitlines()
+    lines = _output_of("nvidia-smi", query, "--format=csv,noheader", which).splitlines()
     values = [value.strip() for value in lines[0].split(",")] if lines else []
     return dict(zip(fields, values, strict=False))
 
 
-def _answer(*command: str) -> str:
-    """What a tool prints; nothing if it is missing, fails or hangs."""
+def _output_of(*command: str) -> str:
+    """Output of a tool; empty if the tool is missing, fails or hangs."""
     path = shutil.which(command[0])
     if path is None:
         return ""

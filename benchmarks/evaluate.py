@@ -1,7 +1,7 @@
-"""The paper's metrics of bundles on a dataset, video by video.
+"""The paper's metrics of bundles on a dataset, computed video by video.
 
-Each finished video is kept in the user's cache until the whole evaluation is done: the same command
-goes on where an interrupted one stopped.
+The scores of each finished video stay in the user's cache until the whole evaluation is done, so
+the same command resumes an interrupted evaluation.
 """
 
 import math
@@ -26,40 +26,40 @@ from mrcfa.data.metrics import (
     pooled_consistency,
 )
 from mrcfa.machine.files import fingerprint
-from mrcfa.machine.kept import Kept
-from mrcfa.video.feed import ahead
+from mrcfa.machine.result_cache import ResultCache
+from mrcfa.video.feed import prefetched
 from mrcfa.video.rounds import Segmenter
-from mrcfa.video.segment import behind
+from mrcfa.video.segment import in_background
 
 WINDOWS = (8, 16)
-"""The n of mVC_n."""
+"""Window lengths n of mVC_n, in frames."""
 
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """On what and how bundles are evaluated."""
+    """The dataset and the rules of an evaluation."""
 
     root: Path
     split: str = "val"
     limit: int | None = None
-    """Take only this many videos."""
+    """Number of videos to evaluate, from the first on; None: all."""
     as_script: bool = False
-    """Compute mVC as VSPW's public script does: ignored pixels count, windows are pooled."""
+    """Compute mVC as VSPW's public script does: ignored pixels count, and windows are pooled."""
 
 
 @dataclass(frozen=True)
 class VideoScores:
-    """All that is kept of a video: its pixel counts and the scores of its windows, by n."""
+    """Scores of one video: pixel counts by class, and the scores of its windows by their length."""
 
     frames: int
-    """How many frames have ground truth."""
+    """Number of frames with ground truth."""
     counts: NDArray[np.int64]
     windows: Mapping[int, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one bundle scored. Metrics that the data leaves undefined are NaN."""
+    """Scores of one bundle. Metrics that the data leaves undefined are NaN."""
 
     bundle: str
     backend: str
@@ -67,9 +67,9 @@ class Evaluation:
     frames: int
     metrics: Mapping[str, float]
     iou: Mapping[str, float]
-    """By class, for those that occur in the truth or in the prediction."""
-    kept: Kept | None = field(default=None, compare=False, repr=False)
-    """Finished videos, until `forget`."""
+    """IoU by class name, for classes that occur in the ground truth or in the prediction."""
+    kept: ResultCache | None = field(default=None, compare=False, repr=False)
+    """Cached scores of finished videos, until `forget` deletes them."""
 
     def to_json(self) -> dict[str, Any]:
         shown = {name: value for name, value in asdict(self).items() if name != "kept"}
@@ -81,7 +81,7 @@ def evaluate(
     options: EvalOptions,
     advance: Callable[..., None] = lambda **_: None,
 ) -> Evaluation:
-    """Evaluate; `advance(total=…)` is called once, then `advance()` after every frame."""
+    """Evaluate one candidate. Calls `advance(total=…)` once, then `advance()` after every frame."""
     with candidate.opened() as segmenter:
         videos = labelled_videos(options.root, options.split, segmenter.config.depth)
         videos.check_classes(candidate.path, segmenter.classes)
@@ -106,9 +106,9 @@ def evaluate(
 
 
 def forget(done: Evaluation) -> None:
-    """Drop what was kept for resuming, once the result is out."""
+    """Delete the cached scores of a finished evaluation; they are needed only to resume it."""
     if done.kept is not None:
-        done.kept.forget()
+        done.kept.clear()
 
 
 def score_video(
@@ -118,7 +118,7 @@ def score_video(
     count_ignored: bool = False,
     advance: Callable[[], None] = lambda: None,
 ) -> VideoScores:
-    """Segment one video from its first frame on; it is read ahead, and scored behind."""
+    """Segment and score one video; reading and scoring run in threads of their own."""
     confusion = ConfusionMatrix(len(segmenter.classes))
     consistency = VideoConsistency(WINDOWS, count_ignored)
 
@@ -128,8 +128,8 @@ def score_video(
             consistency.add(prediction, truth)
 
     segmenter.reset()
-    with behind(score) as put:
-        for image, truth in ahead(labelled_frames(videos, clip)):
+    with in_background(score) as put:
+        for image, truth in prefetched(labelled_frames(videos, clip)):
             prediction = segmenter(image)
             if truth is not None:
                 put(prediction, truth)
@@ -145,7 +145,7 @@ def summary(
     videos: Sequence[VideoScores],
     as_script: bool = False,
 ) -> Evaluation:
-    """The metrics over all videos; mVC_n is the paper's mean, or pooled as by the script."""
+    """Metrics over all videos; mVC_n is the paper's mean, or with `as_script` pooled by windows."""
     confusion = ConfusionMatrix(len(classes))
     for video in videos:
         confusion.counts += video.counts
@@ -166,24 +166,24 @@ def summary(
 
 
 def report(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """For JSON; with two bundles, `difference` is how much the first is above the second."""
-    content: dict[str, Any] = {"evaluations": [each.to_json() for each in evaluations]}
+    """The evaluations as JSON data; with two, `difference` is the first minus the second."""
+    content: dict[str, Any] = {"evaluations": [done.to_json() for done in evaluations]}
     if len(evaluations) == 2:
-        first, second = (each.metrics for each in evaluations)
+        first, second = (done.metrics for done in evaluations)
         content["difference"] = _nulls({name: first[name] - second[name] for name in first})
     return content
 
 
 def table(evaluations: Sequence[Evaluation]) -> str:
-    """Metrics in percent, then the IoU of every class; two bundles also get their difference."""
+    """Text table of metrics and IoU by class, in percent; with two bundles also the difference."""
     first = evaluations[0]
-    names = list(dict.fromkeys(name for each in evaluations for name in each.iou))
+    names = list(dict.fromkeys(name for done in evaluations for name in done.iou))
     blocks = (
-        [[each.metrics[name] for each in evaluations] for name in first.metrics],
-        [[each.iou.get(name, math.nan) for each in evaluations] for name in names],
+        [[done.metrics[name] for done in evaluations] for name in first.metrics],
+        [[done.iou.get(name, math.nan) for done in evaluations] for name in names],
     )
-    rows = [["", *(each.bundle for each in evaluations)]]
-    rows += [["backend", *(each.backend for each in evaluations)]]
+    rows = [["", *(done.bundle for done in evaluations)]]
+    rows += [["backend", *(done.backend for done in evaluations)]]
     for labels, block in zip((first.metrics, names), blocks, strict=True):
         rows += [
             [label.replace("_", " "), *map(_percent, row)]
@@ -200,8 +200,10 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join([f"{first.videos} videos, {first.frames} annotated frames", *lines])
 
 
-def _kept(candidate: Candidate, backend: str, options: EvalOptions, videos: LabelledVideos) -> Kept:
-    """Finished videos of exactly this candidate and these options."""
+def _kept(
+    candidate: Candidate, backend: str, options: EvalOptions, videos: LabelledVideos
+) -> ResultCache:
+    """Cache of finished videos for exactly this candidate and these options."""
     made_from = fingerprint(
         mrcfa.__version__,
         candidate.identity,
@@ -213,14 +215,14 @@ def _kept(candidate: Candidate, backend: str, options: EvalOptions, videos: Labe
         videos.labels,
         videos.dense,
     )
-    return Kept("eval", made_from)
+    return ResultCache("eval", made_from)
 
 
 def _fingerprint(clip: Clip) -> str:
-    """Changes when any file of the clip does."""
+    """Hash that changes when any file of the clip changes."""
     stats = {path: path.stat() for path in (*clip.images, *clip.masks.values())}
     return fingerprint(
-        clip.name, [(str(path), each.st_size, each.st_mtime_ns) for path, each in stats.items()]
+        clip.name, [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
     )
 
 
@@ -243,5 +245,5 @@ def _percent(value: float) -> str:
 
 
 def _nulls(values: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON knows no NaN."""
+    """The values with None in place of NaN, which JSON lacks."""
     return {name: None if math.isnan(value) else value for name, value in values.items()}

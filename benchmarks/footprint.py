@@ -1,8 +1,8 @@
 """Start-up time and peak memory of one contender, measured in a process of its own.
 
-    python -m benchmarks.footprint bundles/vspw-b1 "onnxruntime:cpu fp32" 2
+    python -m mrcfa.benchmarks.footprint bundles/vspw-b1 "onnxruntime:cpu fp32" 2
 
-The benchmark itself loads everything at once; a user's process holds one backend, and no torch.
+The benchmark loads all backends and torch at once; a user's process holds one backend, no torch.
 """
 
 from time import perf_counter
@@ -21,7 +21,7 @@ from mrcfa.errors import RuntimeFailed  # noqa: E402
 from mrcfa.machine.children import python_command  # noqa: E402
 
 FRAMES = 3
-"""Enough for buffers to reach their size."""
+"""Frames to run until all buffers have reached their final size."""
 MORE_STREAMS = 2
 TIMEOUT_S = 600
 
@@ -29,13 +29,13 @@ TIMEOUT_S = 600
 @dataclass(frozen=True)
 class Footprint:
     start_s: float
-    """From before the first import to the first mask."""
+    """Seconds from before the first import to the first mask."""
     peak_bytes: int | None
-    """The most memory that the process ever held; None where the system does not tell."""
+    """Peak memory of the process; None where the system does not report it."""
     device_bytes: int | None
-    """What the GPU's memory in use grew by; None without a GPU."""
+    """Growth of the GPU's memory in use; None without a GPU."""
     stream_bytes: int | None = None
-    """What each further stream adds to it."""
+    """GPU memory of each further stream; None without a GPU."""
 
 
 def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
@@ -47,14 +47,14 @@ def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RuntimeFailed(str(error)) from None
     if done.returncode:
-        said = done.stderr.strip() or f"its process ended with {done.returncode}"
-        raise RuntimeFailed(said.splitlines()[-1])
+        errors = done.stderr.strip() or f"its process ended with exit code {done.returncode}"
+        raise RuntimeFailed(errors.splitlines()[-1])
     try:
         return Footprint(
             **json.loads(done.stdout.splitlines()[-1])
         )  # libraries may print before it
     except (ValueError, IndexError, TypeError):
-        raise RuntimeFailed("its process printed something else than figures") from None
+        raise RuntimeFailed("its process did not print the expected figures") from None
 
 
 def measure(bundle: Path, contender: str, threads: int) -> Footprint:
@@ -72,7 +72,7 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
     asked = perf_counter()
     before = device_memory_used() if chosen.device is Device.GPU else None
     waited = perf_counter() - asked
-    noise = np.random.default_rng(0)  # a mask costs more the more its classes are mixed
+    noise = np.random.default_rng(0)  # mixed classes: the most expensive mask
     image = noise.integers(256, size=(*opened.manifest.frame, 3), dtype=np.uint8)
     backend = chosen.open()
 
@@ -93,12 +93,12 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
         return Footprint(start_s, peak, None)
     more = [next_state(backend.start()) for _ in range(MORE_STREAMS)]
     crowded = device_memory_used()
-    each = None if crowded is None else (crowded - after) // len(more)
-    return Footprint(start_s, peak, after - before, each)
+    per_stream = None if crowded is None else (crowded - after) // len(more)
+    return Footprint(start_s, peak, after - before, per_stream)
 
 
 def _peak_bytes() -> int | None:
-    """VmHWM, not ru_maxrss: the latter begins with what the parent held when it forked."""
+    """Peak memory as VmHWM; ru_maxrss would start from the parent's memory at the fork."""
     status = Path("/proc/self/status")
     if not status.is_file():
         return None

@@ -1,6 +1,6 @@
-"""How long each layer of an engine takes, by TensorRT's own profiler.
+"""Time of each layer of an engine, measured by TensorRT's profiler.
 
-It makes contexts of its own: a profiler slows a context down, and stays out of the measured ones.
+A profiler slows its execution context down, so it never runs in the contexts that are measured.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from mrcfa.errors import RuntimeFailed, member
 
 SLOWEST = 10
 RUNS = 20
-"""Of each graph, after one that is not counted."""
+"""Measured runs of each graph, after one warm-up run."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class LayerTime:
     graph: str
     layer: str
     milliseconds: float
-    """The mean of `RUNS`."""
+    """Mean over `RUNS`."""
 
 
 def slowest_layers(bundle: Bundle, engine: Engine) -> list[LayerTime]:
-    """Of encoder and decoder together. Inputs are zeros: no layer's time depends on values."""
+    """The `SLOWEST` layers of both graphs. Inputs are zeros: no layer's time depends on values."""
     trt, cuda = member(Flavour, engine.flavour, "flavour").load(), Cuda()
     if engine.plugin:
         load_plugin(trt)
@@ -40,13 +40,16 @@ def slowest_layers(bundle: Bundle, engine: Engine) -> list[LayerTime]:
         if times is None:
             raise RuntimeFailed(f"layers of the {part} were not timed: {complaint(said)}")
         found += [LayerTime(part, layer, total / RUNS) for layer, total in times.items()]
-    return sorted(found, key=lambda each: -each.milliseconds)[:SLOWEST]
+    return sorted(found, key=lambda layer: -layer.milliseconds)[:SLOWEST]
 
 
 def _times(
     trt: ModuleType, cuda: Cuda, content: bytes, graph: Graph, version_compatible: bool
 ) -> dict[str, float] | None:
-    """Layer -> ms, summed over runs. All that is made here ends here, in its CUDA context."""
+    """Layer -> ms, summed over runs; None if the plan does not run.
+
+    TensorRT's objects are destroyed here, while their CUDA context is current.
+    """
     runtime = trt.Runtime(logger(trt))
     runtime.engine_host_code_allowed = version_compatible
     engine = runtime.deserialize_cuda_engine(content)

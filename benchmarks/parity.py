@@ -1,4 +1,4 @@
-"""How far a backend's answers are from the reference's: logits, masks, and both over time."""
+"""Differences between a backend and the reference: in logits, in masks, and over time (drift)."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,20 +15,20 @@ from mrcfa.bundle.parity import Parity
 from mrcfa.data.metrics import ConfusionMatrix
 
 WORST_SHARE = 0.005
-"""Classes with a smaller share of the pixels count in the mean IoU, but not in the lowest one,
-where one pixel of a dozen would decide. So the lowest may be above the mean."""
+"""Smallest share of the pixels at which a class counts in the lowest IoU: one pixel more or less
+would decide the IoU of a rarer class. The mean IoU counts all classes, so it may be lower."""
 MARKS = (10, 100, 1000)
-"""Frames at which errors are compared."""
+"""Frame numbers at which the drift check compares errors."""
 DRIFT = 1.1
-"""No mark's error may be above the first one's by more than a tenth."""
+"""Largest allowed ratio of a later mark's error to the first mark's error."""
 NOISE = 0.1
-"""Errors below this share of what parity allows are not told apart."""
+"""Share of parity's limit below which errors always pass the drift check."""
 
 Mask = NDArray[np.uint8]
 
 
 class Comparison:
-    """One backend against the reference on the same frames."""
+    """Accumulates the differences between one backend and the reference on the same frames."""
 
     def __init__(self, limits: Limits, classes: Sequence[str]) -> None:
         self._limits, self._classes = limits, classes
@@ -61,22 +61,22 @@ class Comparison:
 
 
 def mask_of(outputs: Arrays) -> Mask:
-    """The mask, or the best class at each position of the logits' own grid."""
+    """The mask, or the argmax of the logits on their own grid."""
     if "mask" in outputs:
         return outputs["mask"]
     return outputs["logits"].argmax(axis=0).astype(np.uint8)
 
 
 def marks(depth: int, last: int) -> list[int]:
-    """The marks up to frame `last` at which all references, up to `depth` frames back, are real."""
+    """Marks up to frame `last` whose references, up to `depth` frames back, all exist."""
     return [mark for mark in MARKS if depth <= mark <= last]
 
 
 def expected(reference: Backend, images: Images, depth: int) -> Arrays:
-    """What is right at every mark: the answer of a stream that is only as old as the memory.
+    """The reference's outputs at every mark, computed by a stream of `depth` + 1 frames.
 
-    The model looks `depth` frames back and no further, so nothing older can matter, and the
-    marks of a looped clip show the same pictures.
+    The model looks at most `depth` frames back, so older frames do not matter, and all marks of a
+    looped clip show the same images.
     """
     state = reference.start()
     for number in range(MARKS[0] - depth, MARKS[0] + 1):
@@ -92,7 +92,7 @@ def drift(
     marks: Sequence[int],
     show: Callable[[float], None],
 ) -> dict[int, float]:
-    """The error at each mark of one long stream: state that degrades would let it grow."""
+    """Mark -> error in one long stream; a state that accumulates errors would make it grow."""
     errors = {}
     state = backend.start()
     for number, image in enumerate(looped(images[:LOOP], marks[-1] + 1)):
@@ -105,7 +105,7 @@ def drift(
 
 
 def pipelined_check(backend: Backend, images: Images, frames: int) -> Check:
-    """Two frames in flight against one after the other: they are to be the same, bit for bit."""
+    """Check that two frames in flight give the outputs of one at a time, bit for bit."""
     plain, state = [], backend.start()
     for image in looped(images, frames):
         outputs, state = backend.step(image, state)
@@ -124,7 +124,7 @@ def pipelined_check(backend: Backend, images: Images, frames: int) -> Check:
 
 
 def error(outputs: Arrays, wanted: Arrays) -> float:
-    """Of logits the largest error as a share of their range; of masks the share that differs."""
+    """Largest error of logits as a share of their range, or share of mask pixels that differ."""
     if "logits" in outputs:
         found = outputs["logits"].astype(np.float32)
         return float(np.abs(found - wanted["logits"]).max() / np.ptp(wanted["logits"]))
@@ -132,7 +132,7 @@ def error(outputs: Arrays, wanted: Arrays) -> float:
 
 
 def drift_checks(errors: Mapping[int, float], limits: Limits, output: Output) -> list[Check]:
-    """The first mark against what parity allows, every later one against the first."""
+    """Checks of the first mark against parity's limit, and of later marks against the first."""
     allowed, what = 1 - limits.agreement, "pixels that differ"
     if output is Output.LOGITS:
         allowed, what = limits.largest_error, "largest logit error / range"

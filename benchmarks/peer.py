@@ -1,4 +1,4 @@
-"""Single-frame SegFormer as a `Backend` in ONNX Runtime: the peer."""
+"""The peer: single-frame SegFormer as a `Backend` in ONNX Runtime."""
 
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from mrcfa.machine.files import cache_folder, fingerprint
 
 
 class Peer(Backend):
-    """One graph without state, with the stream's own settings of ONNX Runtime.
+    """One graph without state, run with the same settings of ONNX Runtime as a stream.
 
-    It answers a question of speed alone: its masks are its own.
+    It is compared in speed only, because it is another model.
     """
 
     def __init__(self, bundle: Bundle, provider: str, precision: str, threads: int) -> None:
@@ -37,7 +37,7 @@ def peer_name(bundle: Bundle) -> str:
 
 
 def peer_file(bundle: Bundle, precision: str) -> Path:
-    """Where the peer's graph is kept: not in the bundle, which holds its own method alone."""
+    """Path of the peer's graph in the user's cache; a bundle holds the graphs of its own method."""
     manifest = bundle.manifest
     weights = manifest.files[WEIGHTS].sha256
     facts = (mrcfa.__version__, manifest.config, manifest.frame, manifest.output, weights)

@@ -1,4 +1,4 @@
-"""The report's plots as inline SVG whose colours are the page's, light or dark."""
+"""The report's plots as inline SVG, in the page's colours (light or dark)."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +16,10 @@ from mrcfa.benchmarks.result import Row
 from mrcfa.bundle.manifest import Cost, Quantization
 
 WIDTH = 5.6
-"""Inches of 72 units: narrow enough that 12-unit letters are legible on a phone."""
+"""Width in inches of 72 SVG units: 12-unit letters stay readable on a phone."""
 
-# Matplotlib draws with these stand-ins for variables of the page's style sheet: --ink, --s0, ….
+# Matplotlib draws with these placeholders; `_themed` replaces them by variables of the page's style
+# sheet: --ink, --s0, ….
 INK, LINE = "#010101", "#020202"
 SERIES = tuple(f"#0301{number:02x}" for number in range(8))
 _VARIABLES = {INK: "--ink", LINE: "--line"} | {
@@ -44,7 +45,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def latency_distribution(rows: Sequence[Row]) -> str:
-    """A box from the first to the third quartile, and every frame as a dot."""
+    """Box plot per backend: a box from the first to the third quartile, and a dot per frame."""
     with _plot("Latency of every frame, by backend", 1.1 + 0.5 * len(rows)) as (axes, done):
         jitter = np.random.default_rng(0)
         for height, row in enumerate(reversed(rows)):
@@ -90,14 +91,14 @@ def timeline(rows: Sequence[Row], warmup: int) -> str:
 
 
 def stage_breakdown(rows: Sequence[Row]) -> str:
-    """The median of each part; what cannot be divided is one bar."""
+    """Bars of the median time of each part; a backend without parts has a single bar."""
     speeds = [_speed(row) for row in rows]
     shares = {
         part: np.array([speed.part_ms(part) if part in speed.parts else 0.0 for speed in speeds])
         for part in dict.fromkeys(part for speed in speeds for part in speed.parts)
     }
     shares["undivided"] = np.array([0.0 if s.parts else s.percentile_ms(50) for s in speeds])
-    with _plot("Where the time of a frame goes", 1.3 + 0.45 * len(rows)) as (axes, done):
+    with _plot("Time of a frame by part", 1.3 + 0.45 * len(rows)) as (axes, done):
         heights = np.arange(len(rows))[::-1]
         left = np.zeros(len(rows))
         for number, (part, widths) in enumerate(shares.items()):
@@ -113,7 +114,7 @@ def stage_breakdown(rows: Sequence[Row]) -> str:
 
 
 def sensitivity_curve(found: Quantization) -> str:
-    """Loss against the number of blocks in 8 bits, with what is allowed and what was taken."""
+    """Loss against the number of blocks in 8 bits, with the allowed loss and the chosen point."""
     counts, losses = zip(*found.curve, strict=True)
     with _plot("Loss against the number of blocks in 8 bits", 3.2) as (axes, done):
         axes.axhline(found.allowed_loss, color=INK, linewidth=1, linestyle="--", label="allowed")
@@ -128,7 +129,7 @@ def sensitivity_curve(found: Quantization) -> str:
 
 
 def roofline(costs: Sequence[Cost], gpu: GpuModel) -> str:
-    """Every stage's arithmetic intensity under the roof of one GPU: a bound, no measurement."""
+    """Roofline of one GPU with a dot per stage: an upper bound, not a measurement."""
     stages = [cost for cost in costs if cost.multiply_adds]
     with _plot(f"Roofline of {gpu.name} (a bound)", 3.4) as (axes, done):
         ridge = gpu.tflops * 1e3 / gpu.gb_per_s
@@ -156,7 +157,7 @@ def roofline(costs: Sequence[Cost], gpu: GpuModel) -> str:
 
 @contextmanager
 def _plot(title: str, height: float) -> Iterator[tuple[Any, Callable[[], str]]]:
-    """Axes to draw on, and a call that gives the SVG once the block has ended."""
+    """Yield axes to draw on, and a function that returns the SVG after the block has ended."""
     with matplotlib.rc_context(_STYLE | {"svg.hashsalt": title}):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         axes = figure.add_subplot()
@@ -166,7 +167,7 @@ def _plot(title: str, height: float) -> Iterator[tuple[Any, Callable[[], str]]]:
 
 
 def _themed(svg: str, title: str) -> str:
-    """Only the element itself, scalable, with variables for colours."""
+    """The bare <svg> element, scalable, with style-sheet variables as colours."""
     svg = svg[svg.index("<svg") :]
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
@@ -180,12 +181,12 @@ def _speed(row: Row) -> Any:
 
 
 def _short(name: str) -> str:
-    """Two lines where one would leave no room for the plot."""
+    """The name on two lines, which leaves more room for the plot."""
     return name.replace(" ", "\n", 1)
 
 
 def _log_ms(axes: Any, which: str) -> None:
-    """A logarithmic axis with plain numbers: 200, not 2×10²."""
+    """Make an axis logarithmic in ms, with plain numbers: 200, not 2×10²."""
     getattr(axes, f"set_{which}scale")("log")
     getattr(axes, f"set_{which}label")("ms")
     axis = getattr(axes, f"{which}axis")

@@ -1,4 +1,4 @@
-"""The precisions of a bundle side by side: what each loses, moves, holds and weighs."""
+"""Comparison of a bundle's precisions: accuracy, bytes written, memory and file size."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from mrcfa.bundle.inspection import quantization_lines
 from mrcfa.bundle.manifest import Device, Engine, Quantization
 
 PROVIDER = "onnxruntime:cpu"
-"""Runs every precision on any machine."""
+"""The backend that computes the metrics, because it runs every precision on any machine."""
 COLUMNS = (
     "precision",
     "mIoU",
@@ -26,13 +26,13 @@ COLUMNS = (
     "MB activations",
     "MB of graphs",
 )
-_LIKELIEST = (86, 89, 75)
-"""Of a precision's engines the one for the first of these GPUs is shown, so that bytes compare."""
+_PREFERRED_SMS = (86, 89, 75)
+"""Each row shows the engine for the first of these GPUs that has one, so that bytes compare."""
 
 
 @dataclass(frozen=True)
 class Precision:
-    """One row. What was not measured is None."""
+    """One row of the comparison. Values that were not measured are None."""
 
     name: str
     metrics: Mapping[str, float] | None
@@ -41,18 +41,18 @@ class Precision:
     """Share of pixels with the reference's class, on the benchmark's frames."""
     engine: str | None
     bytes_written: int | None
-    """Per frame, as the compiler lists its kernels."""
+    """Bytes written per frame, from the compiler's list of kernels."""
     activation_bytes: int | None
     file_bytes: int
     quantization: Quantization | None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON knows no NaN, which metrics are where the data leaves them undefined."""
+        """The row as JSON data, with None for undefined metrics, because JSON has no NaN."""
         metrics = {k: None if math.isnan(v) else v for k, v in (self.metrics or {}).items()}
         return {**asdict(self), "metrics": metrics or None}
 
     def cells(self) -> list[str]:
-        """One text for each of `COLUMNS`."""
+        """One text per column of `COLUMNS`."""
         metrics = self.metrics or {}
         eight = self.quantization
         return [
@@ -71,9 +71,9 @@ class Precision:
 def precisions(
     bundle: Bundle, metrics: Mapping[str, Mapping[str, float]], agreements: Mapping[str, float]
 ) -> list[Precision]:
-    """A row for each precision of the bundle, the widest first."""
+    """One row per precision of the bundle, in the manifest's order."""
     manifest, rows = bundle.manifest, []
-    for name in dict.fromkeys(each.precision for each in manifest.variants.values()):
+    for name in dict.fromkeys(variant.precision for variant in manifest.variants.values()):
         variant = bundle.variant(Device.CPU, name)
         engine = _shown(name, manifest.engines)
         costs = list(engine.costs.values()) if engine else []
@@ -85,7 +85,7 @@ def precisions(
                 agreement=agreements.get(name),
                 engine=engine.name if engine else None,
                 bytes_written=sum(cost.bytes_written for cost in costs) if costs else None,
-                activation_bytes=sum(each or 0 for each in held) if any(held) else None,
+                activation_bytes=sum(count or 0 for count in held) if any(held) else None,
                 file_bytes=sum(
                     manifest.files[graph.file].bytes for graph in variant.graphs.values()
                 ),
@@ -98,9 +98,10 @@ def precisions(
 def measured(
     bundle: Bundle, options: EvalOptions, show: Callable[[str, float], None]
 ) -> dict[str, Mapping[str, float]]:
-    """Metrics of every precision on a dataset; after an interruption it goes on, as eval does."""
+    """Precision -> metrics on a dataset; an interrupted run resumes, as in `mrcfa eval`."""
     found = {}
-    for name in dict.fromkeys(each.precision for each in bundle.manifest.variants.values()):
+    variants = bundle.manifest.variants.values()
+    for name in dict.fromkeys(variant.precision for variant in variants):
         candidate = Candidate(Path(bundle.path), PROVIDER, precision=name)
         done = evaluate(candidate, options, _advancing(f"{name} on {options.root}", show))
         found[name] = done.metrics
@@ -109,7 +110,7 @@ def measured(
 
 
 def remarks(rows: Sequence[Precision]) -> list[str]:
-    """What a reader has to know of 8-bit rows."""
+    """Sentences that explain the 8-bit rows."""
     return [
         f"{row.name}: {'; '.join(quantization_lines(row.quantization))}"
         for row in rows
@@ -118,8 +119,8 @@ def remarks(rows: Sequence[Precision]) -> list[str]:
 
 
 def _shown(precision: str, engines: Sequence[Engine]) -> Engine | None:
-    fitting = [each for each in engines if each.precision == precision and each.costs]
-    for sm in _LIKELIEST:
+    fitting = [engine for engine in engines if engine.precision == precision and engine.costs]
+    for sm in _PREFERRED_SMS:
         for engine in fitting:
             if sm in engine.compute_capabilities:
                 return engine

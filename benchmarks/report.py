@@ -1,4 +1,4 @@
-"""The benchmark's report: one HTML file that needs nothing else, to be read, sent and printed."""
+"""The benchmark's report: one self-contained HTML file."""
 
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
@@ -34,11 +34,11 @@ from mrcfa.bundle.manifest import Cost, Output
 _SIGNS = {"<=": "≤", ">=": "≥"}
 _STATUS = {Verdict.PASSED: "passed", Verdict.FAILED: "failed", Verdict.STOPPED: "failed"}
 _LOOKS = {verdict.value: look for verdict, look in _STATUS.items()} | {NOTHING: "nothing"}
-"""Text of a cell -> its class in the page's style sheet."""
+"""Text of a cell -> the CSS class of the cell."""
 
 
 def report(result: Result) -> str:
-    """The whole page."""
+    """The whole HTML page."""
     template = files("mrcfa.benchmarks").joinpath("report.html").read_text(encoding="utf-8")
     return Template(template).substitute(
         bundle=escape(str(result.bundle.path)),
@@ -84,18 +84,19 @@ def _speed_plots(result: Result) -> str:
             _figure(
                 "Latency",
                 latency_distribution(timed),
-                "Every frame as a dot, quartiles as a box. From a frame in host memory to its "
-                f"{result.bundle.manifest.output.value} in host memory.",
+                "One dot per frame; the box spans the quartiles. Latency is measured from a frame "
+                f"in host memory to its {result.bundle.manifest.output.value} in host memory.",
             ),
             _figure(
                 "Latency over time",
                 timeline(timed, result.options.warmup),
-                "Backends take turns at every frame, so a slow moment shows in all of them.",
+                "Every frame passes through all backends before the next one, so a slow moment of "
+                "the machine shows in all of them.",
             ),
             _figure(
                 "Parts of a frame",
                 stage_breakdown(timed),
-                "Medians. The clip model and the peer have no parts that could be told apart.",
+                "Medians. The clip model and the peer cannot be divided into parts.",
             ),
         )
     )
@@ -134,14 +135,15 @@ def _checks(result: Result) -> str:
 
 
 def _precisions(result: Result) -> str:
-    """Side by side, and for 8 bits the loss against how many blocks have them."""
+    """Table of all precisions, and for 8-bit ones a plot of loss against the number of blocks."""
     rows = result.precisions()
     plots = [
         _figure(
-            f"What 8 bits cost: {row.name}",
+            f"Loss of accuracy in 8 bits: {row.name}",
             sensitivity_curve(row.quantization),
             f"Points of {row.quantization.measure} lost on {row.quantization.frames} frames of "
-            f"{row.quantization.data}, the least sensitive blocks first. Filled: what was taken.",
+            f"{row.quantization.data}; the least sensitive blocks are rounded first. The filled "
+            "dot is the number of blocks that was chosen.",
         )
         for row in rows
         if row.quantization
@@ -161,8 +163,8 @@ def _drift(result: Result) -> str:
     columns = ["backend", *(f"frame {mark}" for mark in stops)]
     return (
         f"<h3>Drift</h3>{_table(columns, rows)}"
-        f'<p class="note">{what}, in one stream that shows the same pictures before each of these '
-        "frames: a state that gathered error would let it grow.</p>"
+        f'<p class="note">{what}, in one long stream that shows the same images before each of '
+        "these frames: a state that accumulated errors would make it grow.</p>"
     )
 
 
@@ -197,34 +199,34 @@ def _cost(result: Result) -> str:
     figures = [[_stage(cost), *_figures(cost)] for cost in costs]
     figures.append(["total", *_figures(totals(costs))])
     what = (
-        "multiply-adds of convolutions and matrix products, and what every operator reads and "
-        "writes"
+        "multiply-adds of convolutions and matrix products, and the bytes that every operator "
+        "reads and writes"
     )
     if bounded is None:
         return (
-            f'<p class="note">Read off the {shown.precision} graphs: {what}. Bounds are known '
-            f"of FP16, which this bundle has no graphs of.</p>{_table(counted, figures)}"
+            f'<p class="note">Counted in the {shown.precision} graphs: {what}. Bounds need FP16 '
+            f"graphs, which this bundle does not have.</p>{_table(counted, figures)}"
         )
     gpu = _here(result) or GPUS[0]
     seconds = [gpu.seconds(cost.multiply_adds, cost.bytes_moved) for cost in costs]
-    times = [*seconds, sum(seconds)]  # stages follow each other
+    times = [*seconds, sum(seconds)]  # stages run one after the other
     sides = [*map(gpu.bound, costs), NOTHING]
     rows = [
-        [*row, f"{each * 1e3:.3f}", side]
-        for row, each, side in zip(figures, times, sides, strict=True)
+        [*row, f"{time * 1e3:.3f}", side]
+        for row, time, side in zip(figures, times, sides, strict=True)
     ]
     return (
-        f'<p class="note">Read off the fp16 graphs: {what}. Times are the roofline of '
-        f"{escape(gpu.name)} in FP16 if nothing were fused, no measurements.</p>"
+        f'<p class="note">Counted in the fp16 graphs: {what}. Times are roofline bounds of '
+        f"{escape(gpu.name)} in FP16 with nothing fused, not measurements.</p>"
         f"{_table((*counted, 'ms, nothing fused', 'bound by'), rows)}"
         f"{_plans(result)}"
-        "<h3>What GPUs could do at best</h3>"
+        "<h3>Upper bounds on GPUs</h3>"
         f'<div class="pair"><div>{_ceilings(result)}</div>{_roofline(costs, gpu)}</div>'
     )
 
 
 def _plans(result: Result) -> str:
-    """What the compiler made of both graphs, and of the peer."""
+    """Table of the compiled plans: both graphs of each engine, and the peer."""
     rows = [
         [
             f"{engine}: {part}",
@@ -242,8 +244,8 @@ def _plans(result: Result) -> str:
         return ""
     columns = ("plan", "kernels", "MB written", "MB read", "MB activations", "MB weights")
     return (
-        f"<h3>What the compiler made of them</h3>{_table(columns, rows)}"
-        '<p class="note">Per frame, as TensorRT lists its kernels; no measurements. The peer is '
+        f"<h3>Compiled engines</h3>{_table(columns, rows)}"
+        '<p class="note">Per frame, from TensorRT\'s list of kernels; not measured. The peer is '
         "single-frame SegFormer, built for the same GPUs.</p>"
     )
 
@@ -259,20 +261,21 @@ def _ceilings(result: Result) -> str:
     )
     rows = [
         [
-            each.gpu.name,
-            f"{each.gpu.tflops:g}",
-            f"{each.gpu.gb_per_s:g}",
-            f"{each.unfused_fps:.0f}",
-            NOTHING if each.engine_fps is None else f"{each.engine_fps:.0f}",
-            f"{each.fps:.0f}",
+            ceiling.gpu.name,
+            f"{ceiling.gpu.tflops:g}",
+            f"{ceiling.gpu.gb_per_s:g}",
+            f"{ceiling.unfused_fps:.0f}",
+            NOTHING if ceiling.engine_fps is None else f"{ceiling.engine_fps:.0f}",
+            f"{ceiling.fps:.0f}",
         ]
-        for each in ceilings(result.bundle)
+        for ceiling in ceilings(result.bundle)
     ]
     return (
         f"{_table(columns, rows)}"
-        '<p class="note">Bounds from published peaks, not measurements. “Nothing fused”: every '
-        "operator reads and writes memory. “The engine's kernels”: those of the engine that was "
-        "built do, with a launch each. “Ceiling”: only weights, frames and state do. "
+        '<p class="note">Upper bounds from published peaks, not measurements. “Nothing fused”: '
+        "every operator reads and writes memory. “The engine's kernels”: every kernel of the built "
+        "engine reads and writes memory and is launched once. “Ceiling”: only weights, frames and "
+        "state pass through memory. "
         f"The paper reports {PAPER_FPS} FPS for MiT-B1 at 480×853 on a {PAPER_GPU}.</p>"
     )
 
@@ -281,8 +284,8 @@ def _roofline(costs: Sequence[Cost], gpu: GpuModel) -> str:
     return _figure(
         f"Roofline of {gpu.name}",
         roofline(costs, gpu),
-        "A bound, no measurement: each dot is a stage with nothing fused, as high as the roof "
-        "lets it be.",
+        "An upper bound, not a measurement: each dot is a stage with nothing fused, drawn on the "
+        "roof.",
     )
 
 
@@ -299,13 +302,14 @@ def _figures(cost: Cost) -> list[str]:
 
 
 def _here(result: Result) -> GpuModel | None:
-    """The GPU of this machine, if its peaks are known."""
+    """This machine's GPU in the table of published peaks; None if the table lacks it."""
     found = result.environment
     return known_gpu(found.get("board", "")) or known_gpu(found.get("GPU name", ""))
 
 
 def _picture(uri: str, caption: str, *below: str) -> str:
-    images = "".join(f'<img src="{each}" alt="{escape(caption)}">' for each in (uri, *below))
+    uris = (uri, *below)
+    images = "".join(f'<img src="{source}" alt="{escape(caption)}">' for source in uris)
     return f"<figure>{images}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
@@ -319,7 +323,7 @@ def _figure(title: str, svg: str, caption: str) -> str:
 def _table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], idle: Collection[str] = ()
 ) -> str:
-    """Rows under column heads; on a narrow page each row becomes a card that names its columns."""
+    """HTML table; on a narrow page each row becomes a card that names its columns."""
     head = "".join(f'<th class="{_look(column)}">{escape(column)}</th>' for column in columns)
     body = []
     for name, *texts in rows:

@@ -1,4 +1,4 @@
-"""What a benchmark found: a row for each contender, ratios between them, and one verdict."""
+"""Results of a benchmark: one row per contender, ratios between rows, and one verdict."""
 
 import json
 import math
@@ -24,28 +24,28 @@ from mrcfa.errors import InvalidValue, named
 from mrcfa.machine.files import sha256
 
 PICTURED = 3
-"""Frames whose masks are kept for the report."""
+"""Number of frames whose masks the report shows."""
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What is to be measured. What no bundle could satisfy is refused at once."""
+    """Settings of a benchmark. Values that are wrong for every bundle raise InvalidValue."""
 
     backends: Sequence[str] = USUAL
     frames: int = 30
     warmup: int = 10
-    """Frames before the clock runs; at least as many as the farthest reference lies back."""
+    """Frames before timing starts; at least as many as the farthest reference lies back."""
     drift: int = 100
-    """The frame up to which streams are followed for errors that grow; 0 for none."""
+    """Last frame of the drift check; 0: no drift check."""
     video: Path | None = None
     threads: int = 0
-    """0 for all cores."""
+    """CPU threads of each backend; 0: all cores."""
     peer: bool = True
     data: Path | None = None
-    """A dataset on which every precision is evaluated, too."""
+    """A dataset on which every precision is evaluated too; None: no metrics."""
     split: str = "val"
     limit: int | None = None
-    """Only so many of its videos."""
+    """Number of the dataset's videos to evaluate; None: all."""
 
     def __post_init__(self) -> None:
         check_names(self.backends)
@@ -67,7 +67,7 @@ class Outcome(str, Enum):
 
 
 class Verdict(str, Enum):
-    """What a row says of parity."""
+    """Result of a row's parity checks."""
 
     PASSED = "passed"
     FAILED = "FAILED"
@@ -84,22 +84,22 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """All that was found out about one contender."""
+    """All results of one contender."""
 
     contender: Contender
     outcome: Outcome = Outcome.RAN
     reason: str = ""
-    """Why it did not run, or stopped, or what of it could not be measured."""
+    """Why it did not run or stopped, or which of its figures could not be measured."""
     speed: Speed | None = None
     checks: tuple[Check, ...] = ()
     drift: Mapping[int, float] = field(default_factory=dict)
     footprint: Footprint | None = None
     masks: Mapping[int, Mask] = field(default_factory=dict)
-    """Of the pictured frames."""
+    """Masks of the pictured frames, by frame number."""
     gpu: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Clocks, power and temperature `before` and `after` the measured block."""
     layers: tuple[LayerTime, ...] = ()
-    """The slowest of an engine."""
+    """The slowest layers of its engine."""
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ class Row:
 
     @property
     def failure(self) -> str:
-        """What went wrong, in short."""
+        """Short text of the failure: the error, or the names of the failed checks."""
         if self.outcome is not Outcome.RAN:
             return self.reason
         return named(check.name for check in self.checks if not check.passed)
@@ -130,19 +130,19 @@ class Result:
     rows: tuple[Row, ...]
     environment: Mapping[str, str]
     pictures: Mapping[int, Mask]
-    """The pictured frames, (h, w, 3)."""
+    """The pictured frames (h, w, 3), by frame number."""
     wanted: Mapping[int, Mask]
-    """The reference's masks of them."""
+    """The reference's masks of the pictured frames, by frame number."""
     unchecked: str
-    """Why nothing could be compared with the reference, if so."""
+    """Why nothing was compared with the reference; empty if rows were compared."""
     peer_costs: Mapping[str, PlanCost] = field(default_factory=dict)
-    """What the compiler makes of the peer, by the name of the engine it is compared with."""
+    """The peer's compiled cost, by the name of the engine it is compared with."""
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """On the dataset that was named, by precision."""
+    """Metrics on the dataset `options.data`, by precision."""
 
     @property
     def passed(self) -> bool:
-        """Something but the peer ran, nothing broke off, and no check failed."""
+        """True if at least one row besides the peer ran, no row stopped, and no check failed."""
         ran = any(
             row.outcome is Outcome.RAN and row.contender.role is not Role.PEER for row in self.rows
         )
@@ -150,7 +150,7 @@ class Result:
 
     @property
     def verdict(self) -> Verdict:
-        """Of the whole."""
+        """The verdict on the whole benchmark."""
         if not self.passed:
             return Verdict.FAILED
         compared = any(row.checks for row in self.rows)
@@ -158,7 +158,7 @@ class Result:
 
     @property
     def headline(self) -> str:
-        """The whole result in a sentence or two."""
+        """The whole result in one or two sentences."""
         bad = [row for row in self.rows if row.verdict.bad]
         checked = [row for row in self.rows if row.checks]
         idle = sum(row.outcome is Outcome.NOT_RUN for row in self.rows)
@@ -166,21 +166,21 @@ class Result:
             text = f"FAILED: {named(f'{row.name} ({row.failure})' for row in bad)}."
         elif checked:
             names = named(row.name for row in checked)
-            text = f"Passed: {names} compute what the reference computes.{self._fastest(checked)}"
+            text = f"Passed: {names} match the reference.{self._fastest(checked)}"
         else:
             text = "Nothing was compared with the reference."
         return text + (f" {idle} of {len(self.rows)} rows did not run." if idle else "")
 
     def faster_than_clip(self, row: Row) -> Ratio | None:
-        """How many times as fast as the paper's model."""
+        """Speed relative to the paper's model on whole clips."""
         return self._ratio(self._fellow(row, Role.CLIP), row)
 
     def time_of_peer(self, row: Row) -> Ratio | None:
-        """Time as a share of the peer's on the same device."""
+        """Time relative to the peer's on the same device."""
         return self._ratio(row, self._fellow(row, Role.PEER))
 
     def precisions(self) -> list[Precision]:
-        """Those of the bundle, side by side."""
+        """A row for each precision of the bundle."""
         same = {
             row.contender.precision: check.value
             for row in self.rows
@@ -191,16 +191,16 @@ class Result:
         return precisions(self.bundle, self.metrics, same)
 
     def slowdown(self, row: Row) -> Ratio | None:
-        """How many times the time of FP32 an 8-bit row takes where it is run by the same."""
+        """Time of an 8-bit row relative to FP32 on the same backend; None for other rows."""
         if row.contender.precision not in EIGHT_BITS:
             return None
         wide = f"{row.name.partition(' ')[0]} fp32"
-        return self._ratio(row, next((each for each in self.rows if each.name == wide), None))
+        return self._ratio(row, next((other for other in self.rows if other.name == wide), None))
 
     def to_json_lines(self) -> str:
-        """The run, every frame of every backend, every row; costs and the bounds they set.
+        """One line per run, frame, row, cost, engine, bound and precision.
 
-        `passed` is null where nothing was compared.
+        `passed` is null if nothing was compared.
         """
         run = {
             "kind": "run",
@@ -227,13 +227,13 @@ class Result:
                 {"kind": "engine", "engine": engine, "part": part, **asdict(cost)}
                 for engine, part, cost in self.plans()
             ),
-            *({"kind": "bound", **asdict(each)} for each in ceilings(self.bundle)),
-            *({"kind": "precision", **each.to_json()} for each in self.precisions()),
+            *({"kind": "bound", **asdict(ceiling)} for ceiling in ceilings(self.bundle)),
+            *({"kind": "precision", **row.to_json()} for row in self.precisions()),
         ]
         return "".join(json.dumps(line) + "\n" for line in lines)
 
     def plans(self) -> list[tuple[str, str, PlanCost]]:
-        """Engine, part and cost of all that was compiled, the peer behind each engine."""
+        """(engine, part, cost) of every compiled plan; the peer follows the engine."""
         found = []
         for engine in self.bundle.manifest.engines:
             found += [(engine.name, part, cost) for part, cost in engine.costs.items()]
@@ -244,15 +244,15 @@ class Result:
     def _fastest(self, rows: Sequence[Row]) -> str:
         row = min(rows, key=lambda row: row.speed.percentile_ms(50) if row.speed else math.inf)
         clip, peer = self.faster_than_clip(row), self.time_of_peer(row)
-        text = f" The fastest, {row.name}, makes {row.speed.fps:.1f} FPS" if row.speed else ""
+        text = f" The fastest, {row.name}, reaches {row.speed.fps:.1f} FPS" if row.speed else ""
         where = "" if row.contender.device is Device.CPU else " on the CPU"
         text += f", {clip} times as fast as the paper's model on clips{where}" if clip else ""
-        text += f", in {peer} of the time of single-frame SegFormer" if peer else ""
+        text += f", {peer} of the time of single-frame SegFormer" if peer else ""
         return text + "."
 
     def _fellow(self, row: Row, role: Role) -> Row | None:
-        found = [each for each in self.rows if each.contender.role is role and each.speed]
-        same = [each for each in found if each.contender.device == row.contender.device]
+        found = [other for other in self.rows if other.contender.role is role and other.speed]
+        same = [other for other in found if other.contender.device == row.contender.device]
         return next(iter(same if role is Role.PEER else found), None)
 
     def _ratio(self, above: Row | None, below: Row | None) -> Ratio | None:
@@ -303,5 +303,5 @@ class Result:
 
 
 def _finite(value: float) -> float | None:
-    """JSON knows neither NaN nor infinity."""
+    """The value, or None for NaN and infinity, which JSON lacks."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Plain SegFormer as a user would deploy it instead: one frame in, its mask out, nothing folded."""
+"""Plain SegFormer as a user would deploy it: one frame in, its mask out, no graph rewrites."""
 
 import logging
 import warnings
@@ -22,7 +22,7 @@ OPSET = 18
 class SegFormer(nn.Module):
     """uint8 (1, h, w, 3) -> uint8 mask (1, h, w), or logits (1, classes, H/4, W/4).
 
-    Every method's encoder, fusion and single-frame head are SegFormer: they are the model's own.
+    The encoder, fusion and single-frame head of every method form a SegFormer; these are used.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SegFormer(nn.Module):
 
 
 def write_segformer(bundle: Bundle, precision: str, path: Path) -> None:
-    """The bundle's own single-frame SegFormer as ONNX: what `torch.onnx.export` makes of it."""
+    """Write the bundle's single-frame SegFormer as ONNX, as `torch.onnx.export` exports it."""
     model = build_model(bundle.config)
     load_weights(model, bundle.file(WEIGHTS))
     manifest = bundle.manifest

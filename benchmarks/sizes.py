@@ -1,4 +1,4 @@
-"""`mrcfa bench --sizes`: how time, memory and bytes grow with the pixels."""
+"""`mrcfa bench --sizes`: growth of time, memory and bytes with the number of pixels."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,19 +27,19 @@ Show = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class SizeRow:
-    """One bundle, by the first of the backends that runs it here."""
+    """Figures of one bundle on the first backend that runs it here."""
 
     size: tuple[int, int]
     backend: str
     speed: Speed
     peak_bytes: int | None
-    """Of a process with that backend alone."""
+    """Peak memory of a process that runs this backend alone."""
     engine: str | None
-    """The newest that TensorRT has told the cost of."""
+    """The most recent engine with a recorded cost."""
     bytes_written: int | None
-    """By that engine, per frame."""
+    """Bytes that this engine writes per frame."""
     activation_bytes: int | None
-    """Of its contexts, which share their scratch memory."""
+    """Activation memory of this engine; encoder and decoder share it."""
 
     @property
     def pixels(self) -> int:
@@ -76,22 +76,23 @@ def measure_size(path: Path, options: BenchOptions, show: Show) -> SizeRow:
     speed = watch.speed(options.warmup)
     if chosen.device is Device.GPU:
         speed = Stopwatch(backend).back_to_back(clip, options.frames)
-    engine = next((each for each in reversed(bundle.manifest.engines) if each.costs), None)
+    engines = reversed(bundle.manifest.engines)
+    engine = next((engine for engine in engines if engine.costs), None)
     costs = engine.costs.values() if engine else ()
-    activations = [each.activation_bytes for each in costs if each.activation_bytes is not None]
+    activations = [cost.activation_bytes for cost in costs if cost.activation_bytes is not None]
     return SizeRow(
         bundle.config.size,
         chosen.name,
         speed,
         footprint(path, chosen.name, options.threads).peak_bytes,
         None if engine is None else engine.name,
-        sum(each.bytes_written for each in costs) or None,
+        sum(cost.bytes_written for cost in costs) or None,
         max(activations, default=None),
     )
 
 
 def exponents(rows: Sequence[SizeRow]) -> dict[str, float | None]:
-    """n of value ∝ pixelsⁿ, fitted to each figure that all rows have; 1 is linear growth."""
+    """Exponent n of value ∝ pixelsⁿ for each figure that all rows have; 1 is linear growth."""
     pixels = np.log([row.pixels for row in rows])
     found: dict[str, float | None] = {}
     for name in rows[0].figures:

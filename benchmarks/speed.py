@@ -1,6 +1,6 @@
-"""Latency per frame, host to host; percentiles, and ratios with 95 % intervals.
+"""Latency per frame from host to host: percentiles, and ratios with 95 % intervals.
 
-Where a step serves several streams, a frame has its share of it.
+The time of a step that serves several streams is divided evenly among their frames.
 """
 
 from collections import deque
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from mrcfa.backends import Arrays, Backend, Image
 
 REST_S = 0.02
-"""A pause before each measurement. The runtimes' threads spin for a while after their last work,
-and would take the cores from whoever comes next."""
+"""Pause before each measurement. A runtime's threads spin for a while after their last work, and
+would take cores from the next backend."""
 LOAD_S = 1.0
-"""A GPU that waits between frames lowers its clock: it works for so long before it is measured."""
+"""Length of the load on a GPU before it is measured: a GPU that waits lowers its clocks."""
 RESAMPLES = 2000
 
 Seconds = NDArray[np.float64]
@@ -27,14 +27,14 @@ Seconds = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Speed:
-    """The measured frames of one backend, in order."""
+    """Times of the measured frames of one backend, in order."""
 
     seconds: Seconds
-    """From a frame to its answer."""
+    """Latency of each frame, from frame to mask."""
     parts: Mapping[str, Seconds]
-    """What of it the encoder took, the decoder and, on a GPU, the copies; or server and network."""
+    """Latency by part: encoder, decoder and, on a GPU, copies; or server and network."""
     intervals: Seconds | None = None
-    """From one answer to the next, where frames overlap and that is less."""
+    """Time from one mask to the next, where frames overlap; None where they do not."""
 
     def percentile_ms(self, percent: float) -> float:
         return float(np.percentile(self.seconds, percent)) * 1e3
@@ -45,7 +45,7 @@ class Speed:
 
     @property
     def pace(self) -> Seconds:
-        """What each frame adds to the time that all of them take: throughput, not latency."""
+        """Time per frame that sets the throughput: intervals if frames overlap, else latency."""
         return self.seconds if self.intervals is None else self.intervals
 
     @property
@@ -65,7 +65,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of medians and the interval that holds it with 95 % confidence."""
+    """A ratio of medians with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -78,8 +78,8 @@ class Ratio:
 def ratio(above: Seconds, below: Seconds) -> Ratio:
     """median(above) / median(below), with an interval by bootstrap over rounds.
 
-    On CPUs both were measured in the same rounds, so a round is drawn for both at once: what slowed
-    the whole machine down then does not widen the interval. A GPU has a block of its own.
+    On CPUs both are measured in the same rounds, so each resample draws the same rounds for both: a
+    slow moment of the machine does not widen the interval. A GPU is measured in its own block.
     """
     rounds = np.random.default_rng(0).integers(len(above), size=(RESAMPLES, len(above)))
     drawn = np.median(above[rounds], axis=1) / np.median(below[rounds], axis=1)
@@ -88,7 +88,7 @@ def ratio(above: Seconds, below: Seconds) -> Ratio:
 
 
 class Stopwatch:
-    """One backend's stream, a frame at a time, so that those of several can take turns."""
+    """Times one backend's stream frame by frame, so that several backends can alternate."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -103,11 +103,11 @@ class Stopwatch:
         seconds, streams = perf_counter() - began, self._backend.streams
         parts |= self._backend.late_timings(seconds)
         self._seconds.append(seconds / streams)
-        self._parts.append({name: each / streams for name, each in parts.items()})
+        self._parts.append({name: part / streams for name, part in parts.items()})
         return outputs
 
     def back_to_back(self, images: Sequence[Image], frames: int, load_s: float = LOAD_S) -> Speed:
-        """`frames` without a pause between them, after a stretch of load: how a GPU is measured."""
+        """Speed of `frames` frames without pauses, after `load_s` of load, as GPUs are measured."""
         loaded = perf_counter() + load_s
         before = 0
         while perf_counter() < loaded:
@@ -120,7 +120,7 @@ class Stopwatch:
         return self.speed(0)
 
     def speed(self, warmup: int) -> Speed:
-        """What was measured after the first frames."""
+        """Times of all frames after the first `warmup`."""
         timed = self._parts[warmup:]
         return Speed(
             np.array(self._seconds[warmup:]),
@@ -131,7 +131,7 @@ class Stopwatch:
 def two_in_flight(
     backend: Backend, images: Sequence[Image], frames: int, load_s: float = LOAD_S
 ) -> Speed:
-    """`frames` after a stretch of load, each submitted before the answer to the one before it."""
+    """Speed with two frames in flight: each is submitted before the previous mask is fetched."""
     state, pictures = backend.start(), cycle(images)
     begun: deque[tuple[float, Any]] = deque()
     latencies: list[float] = []

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 from mrcfa.machine.extras import load
 
 WIDTH = 360
-"""Pixels at most: a report is read, not measured."""
+"""Maximum width in pixels."""
 _SAME, _DIFFERENT = (64, 67, 78), (255, 176, 0)
 
 Image = NDArray[np.uint8]
 
 
 def frame_picture(image: Image) -> str:
-    """RGB (h, w, 3) -> a data URI."""
+    """Data URI of an RGB image (h, w, 3)."""
     pillow = load("PIL.Image")
     return _uri(_shrunk(pillow.fromarray(image), pillow.Resampling.BILINEAR), "JPEG", quality=80)
 
 
 def mask_picture(mask: Image, palette: NDArray[np.uint8]) -> str:
-    """The mask (h, w) in the bundle's colours."""
+    """Data URI of a mask (h, w) in the bundle's colours."""
     pillow = load("PIL.Image")
     picture = pillow.fromarray(mask)
     picture.putpalette(palette.tobytes())
@@ -31,7 +31,7 @@ def mask_picture(mask: Image, palette: NDArray[np.uint8]) -> str:
 
 
 def difference_picture(mask: Image, wanted: Image) -> str:
-    """Bright where the masks differ. A single pixel survives the shrinking."""
+    """Data URI of an image that is bright where masks differ; single pixels survive shrinking."""
     pillow = load("PIL.Image")
     picture = pillow.fromarray(np.where(mask != wanted, 255, 0).astype(np.uint8))
     seen = np.asarray(_shrunk(picture, pillow.Resampling.BOX)) > 0

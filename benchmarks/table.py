@@ -1,4 +1,4 @@
-"""A result as rows of text: for the terminal, the README and the report alike."""
+"""A benchmark's result as rows of text, for the terminal, the README and the report."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -27,16 +27,16 @@ COLUMNS = (
 )
 NOTHING = "–"
 WIDTH = 180
-"""Columns of text, in which no cell needs a second line."""
+"""Width in characters at which no cell needs a second line."""
 
 
 def shown(result: Result) -> list[Row]:
-    """Rows with figures: those that did not run are one of the `notes`."""
+    """Rows that ran; `notes` lists the others."""
     return [row for row in result.rows if row.outcome is not Outcome.NOT_RUN]
 
 
 def cells(result: Result, row: Row) -> list[str]:
-    """One text for each of `COLUMNS`."""
+    """One text per column of `COLUMNS`."""
     speed, foot = row.speed, row.footprint
     memory = f"{foot.peak_bytes / 1e6:.0f}" if foot and foot.peak_bytes else NOTHING
     if foot and foot.device_bytes is not None:
@@ -56,7 +56,7 @@ def cells(result: Result, row: Row) -> list[str]:
 
 
 def notes(result: Result) -> list[str]:
-    """Sentences that belong under the table: what did not run, and what failed."""
+    """Sentences to print under the table: rows that did not run, failed checks, remarks."""
     found = [*_not_run(result)]
     found += [
         f"{row.name} {row.outcome.value}: {row.reason}" for row in shown(result) if row.reason
@@ -74,14 +74,14 @@ def notes(result: Result) -> list[str]:
             if state
         ]
         if row.speed and "network" in row.speed.parts:
-            server, way = (row.speed.part_ms(part) for part in ("server", "network"))
+            server, network = (row.speed.part_ms(part) for part in ("server", "network"))
             found.append(
-                f"{row.name}: of a frame's time (p50) the server took {server:.1f} ms, waiting "
-                f"included, network and client {way:.1f} ms"
+                f"{row.name}: p50 of a frame's time is {server:.1f} ms in the server, waiting "
+                f"included, and {network:.1f} ms in network and client"
             )
         if row.speed and row.speed.intervals is not None:
             found.append(
-                f"{row.name}: milliseconds are latency, from submit to answer with two frames in "
+                f"{row.name}: milliseconds are latency, from submit to mask with two frames in "
                 "flight; FPS and ratios are throughput"
             )
         if row.footprint and row.footprint.stream_bytes is not None:
@@ -90,10 +90,11 @@ def notes(result: Result) -> list[str]:
     if any(
         row.contender.device is Device.GPU and result.faster_than_clip(row) for row in result.rows
     ):
-        found.append("× eager-clip: the paper's model ran on the CPU, whatever the row ran on")
+        found.append("× eager-clip: the paper's model ran on the CPU, also for rows on a GPU")
     if any(map(result.slowdown, result.rows)):
         found.append(
-            "8 bits are for GPUs: ONNX Runtime on a CPU rounds to them and computes in FP16 or FP32"
+            "8-bit variants are for GPUs: ONNX Runtime on a CPU rounds to 8 bits and computes in "
+            "FP16 or FP32"
         )
     found += precisions.remarks(result.precisions())
     if result.unchecked:
@@ -102,7 +103,7 @@ def notes(result: Result) -> list[str]:
 
 
 def _not_run(result: Result) -> list[str]:
-    """A single line with all rows that did not run, grouped by reason."""
+    """One line with all rows that did not run, grouped by reason."""
     names: dict[str, list[str]] = {}
     for row in result.rows:
         if row.outcome is Outcome.NOT_RUN:
@@ -112,20 +113,20 @@ def _not_run(result: Result) -> list[str]:
 
 
 def idle_gpu(result: Result) -> list[str]:
-    """What did not run although a GPU is there, and why."""
+    """Sentences about rows that did not run although the machine has a GPU, with the reasons."""
     idle = [row for row in result.rows if row.outcome is Outcome.NOT_RUN]
     return [f"{row.name} did not run: {row.reason}" for row in idle] if hardware.gpus() else []
 
 
 def boundary(result: Result) -> str:
-    """What was measured, on what: a figure never stands without it."""
+    """Sentence that names model, sizes, frames and machine; figures are never shown without it."""
     config, manifest, options = result.bundle.config, result.bundle.manifest, result.options
     size = "×".join(map(str, manifest.frame))
-    rounds = f"a camera's share of rounds for {manifest.streams}; " if manifest.streams > 1 else ""
+    rounds = f"times per camera of {manifest.streams} in a round; " if manifest.streams > 1 else ""
     return (
         f"{config.method.display_name} {config.backbone}, preset {config.dataset}, "
         f"frames of {size}, uint8 frame in to {manifest.output.value} out; "
-        f"{rounds}{options.frames} frames after {options.warmup}; "
+        f"{rounds}{options.frames} frames after a warm-up of {options.warmup}; "
         f"{result.environment['processor']}, threads: {options.threads}"
     )
 
@@ -135,12 +136,12 @@ def rich_table(result: Result) -> "Table":
 
 
 def precision_table(result: Result) -> "Table":
-    """Precisions side by side."""
+    """Table that compares the bundle's precisions."""
     return markdown_table(precisions.COLUMNS, [row.cells() for row in result.precisions()])
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
-    """In Markdown's shape, so that it can be pasted as it is."""
+    """Table in Markdown's format, ready to paste into a page."""
     from rich import box
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Grouped convs as sums of shifted images, where that is what TensorRT-RTX makes the most of.
+"""Grouped convs as sums of shifted images, where TensorRT-RTX makes faster engines of them.
 
 For sm_75 it pads every group of a conv to eight channels. The decoder convolves hundreds of tokens
 one by one and the encoder its channels: weights and maps grow eightfold, which makes engines of
@@ -7,135 +7,117 @@ gathers, products and sums TensorRT fuses the same conv with its neighbours, on 
 norm, the conv behind it and its statistics are one kernel.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
-from onnx.helper import get_attribute_value
+import onnx_ir as ir
 
-from mrcfa.engines.rewriting import Part, Rewriting, put_into, shapes_of
-
-Array = np.ndarray[Any, Any]
+from mrcfa.bundle.edits import Array, Rewrite, array_of, finished, inputs_of, shape_of
 
 
 def without_grouped_convs(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy that computes the same, with sums in FP32. Strided and dilated convs stay."""
-    rewritten = onnx.ModelProto()
-    rewritten.CopyFrom(model)
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    shapes = shapes_of(model)
-    graph = rewritten.graph
-    del graph.node[:]
-    for node in model.graph.node:
-        if not is_plain_and_grouped(node):
-            graph.node.append(node)
-            continue
-        attributes = {item.name: get_attribute_value(item) for item in node.attribute}
-        weight, *bias = (numpy_helper.to_array(weights[name]) for name in node.input[1:])
-        conv = _GroupedConv(
-            node,
-            weight,
-            bias[0] if bias else np.zeros(len(weight)),
-            groups=attributes["group"],
-            pads=attributes.get("pads", [0, 0, 0, 0]),
-            shape=shapes[node.output[0]],
-            size=shapes[node.input[0]][2:],
-        )
-        for part in conv.rewritten():
-            put_into(graph, part)
-    used = {name for node in graph.node for name in node.input}
-    for tensor in [tensor for tensor in graph.initializer if tensor.name not in used]:
-        graph.initializer.remove(tensor)
-    return rewritten
+    copy = ir.from_proto(model)
+    for conv in filter(is_plain_and_grouped, list(copy.graph)):
+        _replace(conv)
+    return finished(copy)
 
 
 def has_grouped_convs(model: onnx.ModelProto) -> bool:
-    """Whether there is anything to rewrite."""
-    return any(map(is_plain_and_grouped, model.graph.node))
+    """True if there is a conv to rewrite."""
+    return any(map(is_plain_and_grouped, ir.from_proto(model).graph))
 
 
-def is_plain_and_grouped(node: onnx.NodeProto) -> bool:
-    attributes = {item.name: get_attribute_value(item) for item in node.attribute}
-    steps = (*attributes.get("strides", []), *attributes.get("dilations", []))
-    return node.op_type == "Conv" and attributes.get("group", 1) > 1 and set(steps) <= {1}
+def is_plain_and_grouped(node: ir.Node) -> bool:
+    """True for a conv of several groups without strides or dilations."""
+    steps = {
+        step for name in ("strides", "dilations") for step in node.attributes.get_ints(name, ())
+    }
+    return node.op_type == "Conv" and node.attributes.get_int("group", 1) > 1 and steps <= {1}
 
 
-@dataclass(frozen=True)
-class _GroupedConv:
-    """A conv of stride 1 with I inputs and O outputs to each of G groups -> (R, G·O, h, w).
+class ShiftedSum(Rewrite):
+    """A conv as a sum over its taps: the image, shifted by (y, x), times a weight, in FP32.
 
-    Output o of every group is a sum over inputs i and taps (y, x): input i, shifted by (y, x) with
-    zeros beyond the edge, times a weight (docs/algebra.md, lemma 12). Images are (R, G, 1, h, w).
+    Beyond the edges an image is zero (docs/algebra.md, lemma 12).
     """
 
-    node: onnx.NodeProto
-    weight: Array
-    """(G·O, I, kh, kw)."""
-    bias: Array
-    groups: int
-    pads: list[int]
-    shape: tuple[int, ...]
-    """(R, G·O, h, w)."""
-    size: tuple[int, ...]
-    """Height and width of the input."""
+    def __init__(self, conv: ir.Node, rank: int) -> None:
+        super().__init__(conv)
+        weight, *bias = map(array_of, inputs_of(conv)[1:])
+        self.weight, self.bias = weight, bias[0] if bias else np.zeros(len(weight))
+        self.pads = conv.attributes.get_ints("pads", (0, 0, 0, 0))
+        self.kind = int(ir.DataType.from_numpy(weight.dtype))
+        self._rank = rank
 
-    def rewritten(self) -> Iterator[Part]:
-        made = self._made
-        batch, channels, height, width = self.shape
-        inputs, rows, columns = self.weight.shape[1:]
-        outputs = channels // self.groups
-        narrow = helper.np_dtype_to_tensor_dtype(self.weight.dtype)
+    def taps(
+        self, image: ir.Value, axis: int, sizes: Sequence[Sequence[int]], scope: str = ""
+    ) -> Iterator[tuple[tuple[int, int], ir.Value]]:
+        """The image as each tap (y, x) reads it; `sizes` are (h, w) of the conv's output and input.
 
-        yield made.constant("split", [batch, self.groups, inputs, *self.size])
-        yield made.node("Reshape", [self.node.input[0], made.name("split")], "grouped")
-        for i in range(inputs):
-            yield made.constant(f"place_{i}", [i])
-            one = [made.name("grouped"), made.name(f"place_{i}")]
-            yield made.node("Gather", one, f"input_{i}", axis=2)
-            for y in range(rows):
-                row = f"{i}_{y}"
-                yield from made.shifted(
-                    made.name(f"input_{i}"), row, 3, y - self.pads[0], height, self.size[0]
-                )
-                for x in range(columns):
-                    tap = f"{row}_{x}"
-                    yield from made.shifted(
-                        made.name(row), tap, 4, x - self.pads[1], width, self.size[1]
-                    )
-                    yield made.node(
-                        "Cast", [made.name(tap)], f"wide_{tap}", to=onnx.TensorProto.FLOAT
-                    )
-        weight = self.weight.reshape(self.groups, outputs, inputs, rows, columns)
-        for o in range(outputs):
-            total = f"bias_{o}"
-            yield made.constant(total, self._shared(self.bias.reshape(self.groups, -1)[:, o]))
-            for i, y, x in np.ndindex(inputs, rows, columns):
-                tap = f"{o}_{i}_{y}_{x}"
-                yield made.constant(f"weight_{tap}", self._shared(weight[:, o, i, y, x]))
-                factors = [made.name(f"wide_{i}_{y}_{x}"), made.name(f"weight_{tap}")]
-                yield made.node("Mul", factors, f"product_{tap}")
-                terms = [made.name(total), made.name(f"product_{tap}")]
-                total = f"sum_{tap}"
-                yield made.node("Add", terms, total)
-            yield made.node("Cast", [made.name(total)], f"output_{o}", to=narrow)
-        every = [made.name(f"output_{o}") for o in range(outputs)]
-        yield made.node("Concat", every, "joined", axis=2)
-        yield made.constant("whole", list(self.shape))
-        yield helper.make_node(
-            "Reshape",
-            [made.name("joined"), made.name("whole")],
-            [self.node.output[0]],
-            name=self.node.name,
-        )
+        Rows are along `axis` and columns along the next.
+        """
+        rows, columns = self.weight.shape[2:]
+        (height, width), (rows_found, columns_found) = sizes
+        for y in range(rows):
+            by = y - self.pads[0]
+            row = self._shifted(image, f"{scope}{y}", axis, by, height, rows_found)
+            for x in range(columns):
+                by, tap = x - self.pads[1], f"{scope}{y}_{x}"
+                moved = self._shifted(row, tap, axis + 1, by, width, columns_found)
+                yield (y, x), self.node("Cast", [moved], f"wide_{tap}", to=onnx.TensorProto.FLOAT)
 
-    def _shared(self, values: Array) -> Array:
-        """One number where all groups have the same, else one for each image of (R, G, 1, h, w)."""
-        same = (values == values[0]).all()
-        return (values[:1] if same else values.reshape(-1, 1, 1, 1)).astype(np.float32)
+    def plus_product(self, total: ir.Value, image: ir.Value, weight: Array, tap: str) -> ir.Value:
+        factors = [image, self.constant(f"weight_{tap}", weight.astype(np.float32))]
+        product = self.node("Mul", factors, f"product_{tap}")
+        return self.node("Add", [total, product], f"sum_{tap}")
 
-    @property
-    def _made(self) -> Rewriting:
-        return Rewriting(self.node.name, 5, self.weight.dtype)
+    def _shifted(
+        self, image: ir.Value, name: str, axis: int, by: int, length: int, found: int
+    ) -> ir.Value:
+        """`length` of an image's `found` places along an axis, moved, with zeros beyond the edge.
+
+        A shift is a gather: TensorRT would write a slice of a padded image to memory.
+        """
+        places = np.arange(length) + by
+        inside = (places >= 0) & (places < found)
+        index = self.constant(f"places_{name}", places.clip(0, found - 1))
+        if inside.all():
+            return self.node("Gather", [image, index], name, axis=axis)
+        moved = self.node("Gather", [image, index], f"moved_{name}", axis=axis)
+        kept = inside.astype(self.weight.dtype).reshape(-1, *[1] * (self._rank - 1 - axis))
+        return self.node("Mul", [moved, self.constant(f"inside_{name}", kept)], name)
+
+
+def _replace(conv: ir.Node) -> None:
+    """Rewrite a conv with I inputs and O outputs in each of G groups -> (R, G·O, h, w).
+
+    Output o of every group is a sum over inputs and taps. Images are (R, G, 1, h, w).
+    """
+    made, image, groups = ShiftedSum(conv, 5), inputs_of(conv)[0], conv.attributes.get_int("group")
+    shape, size = shape_of(conv.outputs[0]), shape_of(image)[2:]
+    _, inputs, rows, columns = made.weight.shape
+    split = made.constant("split", [shape[0], groups, inputs, *size])
+    grouped = made.node("Reshape", [image, split], "grouped")
+    images: dict[tuple[int, int, int], ir.Value] = {}
+    for i in range(inputs):
+        one = made.node("Gather", [grouped, made.constant(f"place_{i}", [i])], f"input_{i}", axis=2)
+        for (y, x), moved in made.taps(one, 3, (shape[2:], size), f"{i}_"):
+            images[i, y, x] = moved
+    weight = made.weight.reshape(groups, -1, inputs, rows, columns)
+    outputs = []
+    for o, bias in enumerate(made.bias.reshape(groups, -1).T):
+        total = made.constant(f"bias_{o}", _shared(bias))
+        for (i, y, x), moved in images.items():
+            factors = _shared(weight[:, o, i, y, x])
+            total = made.plus_product(total, moved, factors, f"{o}_{i}_{y}_{x}")
+        outputs.append(made.node("Cast", [total], f"output_{o}", to=made.kind))
+    joined = made.node("Concat", outputs, "joined", axis=2)
+    made.replace([conv], made.node("Reshape", [joined, made.constant("whole", shape)]))
+
+
+def _shared(values: Array) -> Array:
+    """One number where all groups have the same, else one for each image of (R, G, 1, h, w)."""
+    same = (values == values[0]).all()
+    return (values[:1] if same else values.reshape(-1, 1, 1, 1)).astype(np.float32)

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# A model of one's own, from videos with masks to the masks of new videos: examples/newcomer.sh [FOLDER]
+# Trains your own model on videos with masks, and segments new videos with it: examples/newcomer.sh [FOLDER]
 #
-# Drawn streets stand for your videos; data of your own has the same folders (docs/training.md). The frames
-# are small and the steps few, so that a CPU is done in minutes. The masks show it.
+# Drawn streets take the place of your videos; your own data has the same folders (docs/training.md). Frames are
+# small and steps are few, so that a CPU needs only minutes; so the masks are not accurate.
 set -euo pipefail
 folder=${1:-newcomer}
 mkdir "$folder"
 cd "$folder"
 
-# Two videos to learn from, one to judge by: data/VIDEO/origin and data/VIDEO/mask, labels.json, train.txt, val.txt.
+# Two videos to train on, one to validate: data/VIDEO/origin and data/VIDEO/mask, labels.json, train.txt, val.txt.
 mrcfa sample mydata --train 2 --videos 1 --size 96x160
 cp "$(ls mydata/data/val_0/origin/* | head -n 1)" photo.jpg
 
-# Ctrl-C in the middle saves what is learnt. In a script it is a signal, to a job with signals of its own.
+# Ctrl-C stops the training and saves it. In a script, `kill -INT` does that; `set -m` lets the job receive it.
 set -m
 mrcfa train mydata --backbone b0 --size 96x160 --crop 96x160 --batch 1 --iterations 100 --warmup 20 \
   --learning-rate 3e-4 --validate-every 50 --workers 1 -o runs/mine &
@@ -27,7 +27,7 @@ mrcfa run  bundles/mine mydata/street.mp4 -o street-masks.mp4
 mrcfa run  bundles/mine mydata/data/val_0/origin -o masks
 mrcfa eval bundles/mine mydata
 
-# Scores of all classes, for who wants more than the best one.
+# A bundle that returns the scores of all classes instead of the best class.
 mrcfa export --weights runs/mine/best.safetensors --output logits --precision fp32 -o bundles/mine-logits
 python3 - <<'PYTHON'
 import numpy as np

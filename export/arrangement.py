@@ -1,57 +1,77 @@
-"""What an arrangement is: the graphs of a model, laid out for one kind of device."""
+"""An arrangement: how a model's graphs are laid out for one kind of device."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
-import onnx
 from torch import nn
 
 from mrcfa.bundle.manifest import Output
-from mrcfa.export.groups import DecoderMemory, Groups, at_preset_size, usual_budget
-from mrcfa.model.config import Config
+from mrcfa.export.decoder import DecoderGraph
+from mrcfa.export.encoder import EncoderGraph, FrameEncoder
+from mrcfa.export.feature_pyramid import PyramidDecoder, PyramidEncoder
+from mrcfa.export.grouping import DecoderMemory, Grouping
+from mrcfa.export.interpolation import Size
+from mrcfa.export.segformer import Answer, SegFormerDecoder, SegFormerEncoder
+from mrcfa.model.config import Config, Method
+from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import SegFormer
 
-Size = tuple[int, int]
+_ENCODERS: dict[Method, Callable[[Any], FrameEncoder]] = {
+    Method.MRCFA: EncoderGraph,
+    Method.SEGFORMER: SegFormerEncoder,
+    Method.FEATURE_PYRAMID: PyramidEncoder,
+}
+_BASELINES: dict[Method, Callable[[Any, Answer], nn.Module]] = {
+    Method.SEGFORMER: SegFormerDecoder,
+    Method.FEATURE_PYRAMID: PyramidDecoder,
+}
 
 
 class Arrangement(ABC):
-    """Both graphs compute what docs/bundle.md says, in FP32; a variant rounds them further.
+    """Lays out both graphs of a model of any method; a variant then rounds their parameters.
 
-    A model is a `SegFormer` of the method that the arrangement is for.
+    Both compute what docs/bundle.md says.
     """
 
     name: str
     classes_last = False
-    """Whether a mask graph has the classes of its logits on the last axis, or on axis 1."""
-    streams_in_turn = False
-    """Whether several streams are computed one after the other, or as a batch."""
+    """True if a mask graph has the classes of its logits on the last axis, False for axis 1."""
+    one_stream = False
+    """True if a graph computes one stream and is run for several in turn, False for a batch."""
+    corner_mask = False
+    """True if masks of the network's size are made from the corners of cells."""
 
-    @abstractmethod
-    def encoder(self, model: Any, frame: Size) -> nn.Module:
+    def encoder(self, model: SegFormer, frame: Size) -> nn.Module:
         """image -> base, queries, entry."""
+        return self.adapt(_ENCODERS[model.config.method](model), model, frame)
 
-    @abstractmethod
     def decoder(
-        self, model: Any, frame: Size, output: Output, groups: Groups | None = None
+        self, model: SegFormer, frame: Size, output: Output, grouping: Grouping | None
     ) -> nn.Module:
         """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits[, mask]).
 
-        Without groups, all tokens are refined at once.
+        MRCFA's has groups of tokens, the baselines' none.
         """
+        mask = self.mask(model.config, frame) if output is Output.MASK else None
+        if grouping is None:
+            return _BASELINES[model.config.method](model, Answer(mask, self.classes_last))
+        assert isinstance(model, MRCFA)
+        return self.mrcfa_decoder(model, grouping, mask)
 
-    def memory(self, config: Config, itemsize: int, streams: int) -> DecoderMemory | None:
-        """What its decoder holds, if its tokens can come in groups."""
-        return None
+    @abstractmethod
+    def adapt(self, encoder: FrameEncoder, model: SegFormer, frame: Size) -> FrameEncoder:
+        """The encoder graph with parts for the device."""
 
-    def groups(
-        self, config: Config, itemsize: int, streams: int, budget: int | None
-    ) -> Groups | None:
-        """Of the decoder's tokens, within a budget of bytes, or the usual one."""
-        memory = self.memory(config, itemsize, streams)
-        at_preset = self.memory(at_preset_size(config), itemsize, streams)
-        if memory is None or at_preset is None:
-            return None
-        return memory.groups(usual_budget(memory, at_preset) if budget is None else budget)
+    @abstractmethod
+    def mrcfa_decoder(
+        self, model: MRCFA, grouping: Grouping, mask: nn.Module | None
+    ) -> DecoderGraph: ...
 
-    def finished(self, decoder: onnx.ModelProto, classes_last: bool) -> onnx.ModelProto:
-        """A decoder with a mask of the network's size, where ONNX can say what PyTorch cannot."""
-        return decoder
+    @abstractmethod
+    def mask(self, config: Config, frame: Size) -> nn.Module:
+        """Logits -> mask, (B, h, w)."""
+
+    @abstractmethod
+    def memory(self, config: Config, itemsize: int, streams: int) -> DecoderMemory:
+        """The memory that MRCFA's decoder takes."""

@@ -9,7 +9,17 @@ import typer
 import mrcfa
 from mrcfa.bundle.manifest import Device, Output
 from mrcfa.bundle.precisions import EIGHT_BITS, EXPORTED, PREFERRED
-from mrcfa.console.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
+from mrcfa.console.arguments import (
+    ADVANCED,
+    Keep,
+    Maa,
+    References,
+    Sar,
+    Scales,
+    config_changes,
+    parse_size,
+    warn_of_swap,
+)
 from mrcfa.console.progress import filling, working
 from mrcfa.data import demo as demo_model
 from mrcfa.data.datasets import DATASETS, dataset_named
@@ -23,62 +33,126 @@ if TYPE_CHECKING:
 
 
 def export(
-    backbone: Annotated[Backbone | None, typer.Option(help="MiT backbone. Default: b1.")] = None,
+    backbone: Annotated[
+        Backbone | None,
+        typer.Option(help="MiT backbone. Default: that of --weights, else b1."),
+    ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help=f"Preset and class names: {named(DATASETS)}. Default: vspw."),
+        typer.Option(
+            help=f"Dataset whose preset and class names to use: {named(DATASETS)}. Default: that "
+            "of --weights, else vspw."
+        ),
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option(help="The authors' checkpoint, or one of mrcfa train, which brings it all."),
+        typer.Option(
+            help="Checkpoint of the authors, or of mrcfa train, which also sets backbone, dataset, "
+            "classes and size. Default: random weights."
+        ),
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="The weights in the box, which know mrcfa sample only.")
+        bool,
+        typer.Option(
+            "--demo",
+            help="Use the included demo weights, which know the streets of mrcfa sample only.",
+        ),
     ] = False,
     labels: Annotated[
-        Path | None, typer.Option(help="Classes of your own: a name per line, or JSON.")
+        Path | None,
+        typer.Option(
+            help="File with your own class names: text with one name per line, or JSON. Default: "
+            "the classes of --weights or --dataset."
+        ),
     ] = None,
-    size: Annotated[str | None, typer.Option(help="Network input, HxW, multiples of 32.")] = None,
-    frame: Annotated[str | None, typer.Option(help="Camera frame, HxW; default: --size.")] = None,
-    output: Annotated[Output, typer.Option(help="What the decoder answers.")] = Output.MASK,
-    streams: Annotated[int, typer.Option(help="Videos that one run of the graphs serves.")] = 1,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HxW",
+            help="Size of the network's input in pixels, height first, multiples of 32. Default: "
+            "that of --weights or --dataset.",
+        ),
+    ] = None,
+    frame: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HxW",
+            help="Size of the camera's frames in pixels, height first; the graphs resize them. "
+            "Default: --size.",
+        ),
+    ] = None,
     variants: Annotated[
         str,
         typer.Option(
             "--variants",
             "--precision",
-            help=f"From {named(EXPORTED[Device.CPU])} (for CPUs), "
-            f"{named(EXPORTED[Device.GPU])} (for GPUs).",
+            metavar="LIST",
+            help="Graphs to write, separated by commas: "
+            f"{named(EXPORTED[Device.CPU])} (for CPUs), {named(EXPORTED[Device.GPU])} (for GPUs).",
         ),
     ] = ",".join(PREFERRED.values()),
-    activation_memory: Annotated[
-        int | None,
+    out: Annotated[
+        Path | None,
         typer.Option(
-            metavar="MB", help="For a decoder, beside weights; less means more groups of tokens."
+            "-o",
+            "--out",
+            help="Directory of the bundle. Default: bundles/DATASET-BACKBONE, or bundles/demo.",
         ),
     ] = None,
-    references: Annotated[str | None, typer.Option(help="Offsets, such as 9,6,3.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
+    references: References = None,
     keep: Keep = None,
     scales: Scales = None,
     sar: Sar = True,
     maa: Maa = True,
-    opset: Annotated[int, typer.Option(help="ONNX opset, 17 to 23.")] = 18,
-    inline_functions: Annotated[
-        bool, typer.Option("--inline-functions", help="For parsers that know no functions.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Of the random weights used without --weights.")] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="Default: bundles/DATASET-BACKBONE, or bundles/demo."),
+    output: Annotated[
+        Output,
+        typer.Option(
+            help="Output of the decoder: the mask, or logits at 1/4 of the network's size.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = Output.MASK,
+    streams: Annotated[
+        int,
+        typer.Option(
+            help="Number of videos that one run of the graphs segments at once, 1 to 32.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = 1,
+    activation_memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="MB",
+            help="Memory for the decoder's intermediate tensors, in MB, without weights; less "
+            "means more groups of tokens, one after the other. Default: chosen by size.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
+    opset: Annotated[
+        int, typer.Option(help="ONNX opset of the graphs, 17 to 23.", rich_help_panel=ADVANCED)
+    ] = 18,
+    inline_functions: Annotated[
+        bool,
+        typer.Option(
+            "--inline-functions",
+            help="Write graphs without ONNX functions, for parsers that do not support them.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = False,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Seed of the random weights that are used without --weights.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = 0,
 ) -> None:
-    """Write encoder and decoder as ONNX, checked against the model, with a manifest."""
+    """Write encoder and decoder as ONNX graphs, checked against the model, with a manifest."""
     if demo:
         if weights is not None:
-            raise Mismatch(f"--demo brings its own weights and {weights} others; give one")
+            raise Mismatch(f"--demo and --weights {weights} exclude each other; leave one out")
         weights = demo_model.WEIGHTS
-        typer.echo("mrcfa: the demo's weights know the world of mrcfa sample only", err=True)
+        typer.echo("mrcfa: the demo weights know the streets of mrcfa sample only", err=True)
     changes = config_changes(size, references, keep, scales, sar, maa)
     named_classes = None if labels is None else read_labels(labels)
     trained = None if weights is None else _trained(weights, backbone, dataset, named_classes)
@@ -90,27 +164,30 @@ def export(
     else:
         for name, value in changes.items():
             if value != (found := getattr(trained.config, name)):
-                typer.echo(f"mrcfa: trained with {name} {found}, exported with {value}", err=True)
+                typer.echo(
+                    f"mrcfa: the model was trained with {name} {found}, exported with {value}",
+                    err=True,
+                )
         config, usual = replace(trained.config, **changes), trained.config.size
         named_classes = named_classes or trained.labels
-    taken = parse_size(frame) if frame else config.size
+    frame_size = parse_size(frame) if frame else config.size
     warn_of_swap("--size", config.size, usual, "the usual")
-    warn_of_swap("--frame", taken, config.size, "the network's")
+    warn_of_swap("--frame", frame_size, config.size, "the network's")
     name = "demo" if demo else f"{config.dataset}-{config.backbone}"
     path = out or Path("bundles") / name
     if weights is None:
         typer.echo(
-            f"mrcfa: no --weights given: the model is random (seed {seed}) and its masks are "
-            "meaningless; speed and parity are real",
+            f"mrcfa: without --weights the model is random (seed {seed}): its masks mean nothing, "
+            "while speed and parity are real",
             err=True,
         )
 
     from mrcfa.export.exporter import ExportOptions, check_options, export_bundle
-    from mrcfa.export.memory import WORTH_TELLING, check_memory
+    from mrcfa.export.memory import WORTH_A_WARNING, check_memory
     from mrcfa.export.variants import variants_named
 
     options = ExportOptions(
-        frame=taken,
+        frame=frame_size,
         output=output,
         streams=streams,
         variants=variants_named(variants),
@@ -121,8 +198,8 @@ def export(
     )
     check_options(config, options)
     needed = check_memory(config, options)
-    if needed >= WORTH_TELLING:
-        typer.echo(f"mrcfa: this takes about {needed / 1e9:.1f} GB of memory", err=True)
+    if needed >= WORTH_A_WARNING:
+        typer.echo(f"mrcfa: this export needs about {needed / 1e9:.1f} GB of memory", err=True)
     left_out: list[str] = []
     with working() as say:
         bundle = export_bundle(config, path, weights, seed, options, force, say, left_out.append)
@@ -140,37 +217,48 @@ def export(
 
 
 def quantize(
-    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    bundle: Annotated[Path, typer.Argument(help="Directory of the bundle.")],
     data: Annotated[
-        str, typer.Option(help="A dataset, whose labels judge, or any video or folder of images.")
+        str,
+        typer.Option(
+            help="Data to calibrate on: a dataset with labels, a video, or a folder of images."
+        ),
     ],
-    frames: Annotated[int, typer.Option(help="How many to calibrate and judge on.")] = 64,
     precision: Annotated[
         str,
         typer.Option(
             metavar=f"[{'|'.join(EIGHT_BITS)}]",
-            help=" or ".join(f"{each.name} ({each.gpus})" for each in EIGHT_BITS.values()) + ".",
+            help=f"8-bit format: {named(f'{x.name} ({x.gpus})' for x in EIGHT_BITS.values())}.",
         ),
     ] = next(iter(EIGHT_BITS)),
+    keep_loss: Annotated[
+        float,
+        typer.Option(
+            help="Largest allowed loss against FP32 in points: of mIoU, or without labels of "
+            "pixels with the same class."
+        ),
+    ] = 0.5,
+    frames: Annotated[
+        int, typer.Option(help="Number of frames to calibrate on and to measure the loss on.")
+    ] = 64,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Split of the dataset to use. Default: train, or val if it is missing."),
+    ] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 means all cores.")] = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the bundle's variant of this format.")
+    ] = False,
     method: Annotated[
         Method | None,
         typer.Option(
-            help="Where ranges end. Default: "
-            + ", ".join(f"{each.calibration} for {each.name}" for each in EIGHT_BITS.values())
-            + "."
+            help="How the range of a tensor is found. Default: "
+            f"{named(f'{x.calibration} for {x.name}' for x in EIGHT_BITS.values())}.",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
-    keep_loss: Annotated[
-        float,
-        typer.Option(help="Points of mIoU that may be lost; without labels, of equal pixels."),
-    ] = 0.5,
-    split: Annotated[
-        str | None, typer.Option(help="Which videos of a dataset. Default: train, else val.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Default: all cores.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace the variant.")] = False,
 ) -> None:
-    """Add an 8-bit variant to a bundle: as many blocks as the allowed loss lets be in 8 bits."""
+    """Add an 8-bit variant to a bundle, with as many 8-bit blocks as the allowed loss permits."""
     from mrcfa.bundle.inspection import quantization_lines
     from mrcfa.export.quantization.quantizer import QuantizeOptions, quantize
 
@@ -188,7 +276,7 @@ def quantize(
         with filling() as show:
             _, found = quantize(bundle, options, show)
     except KeyboardInterrupt:
-        typer.echo("mrcfa: stopped; the same command goes on where it was", err=True)
+        typer.echo("mrcfa: stopped; the same command resumes where it stopped", err=True)
         raise typer.Exit(130) from None
     for line in quantization_lines(found):
         typer.echo(line)
@@ -201,7 +289,10 @@ def quantize(
 def _trained(
     weights: Path, backbone: Backbone | None, dataset: str | None, labels: Labels | None
 ) -> "Facts | None":
-    """What a checkpoint of `mrcfa train` says of itself, if it is one and no flag contradicts."""
+    """Facts in a checkpoint of `mrcfa train`; None for any other file.
+
+    Raises Mismatch if an option contradicts the checkpoint.
+    """
     if weights.suffix != ".safetensors" or not weights.is_file():
         return None
     from mrcfa.training.checkpoints import read_facts
@@ -216,6 +307,6 @@ def _trained(
     ):
         if given is not None and given != found:
             raise Mismatch(
-                f"{weights} was trained with {found} where {flag} says {given}; leave {flag} out"
+                f"{weights} was trained with {found}, and {flag} says {given}; leave {flag} out"
             )
     return facts

@@ -1,80 +1,75 @@
-"""What a graph costs per frame, read off the graph itself: multiply-adds and bytes moved."""
+"""The cost of a graph per frame, counted in the graph: multiply-adds and bytes moved."""
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
+from mrcfa.bundle.edits import inputs_of, name_of, producer, shape_of
 from mrcfa.bundle.manifest import Cost
 
 _FREE = {
     *("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Constant"),
     *("QuantizeLinear", "DequantizeLinear"),
 }
-"""Views, whose data no runtime moves, and roundings, which are part of what makes or reads it."""
+"""Views, which move no data, and roundings, which are fused with the node before or after."""
 
 
 def graph_cost(model: onnx.ModelProto, graph: str) -> tuple[Cost, ...]:
-    """One `Cost` per stage of the model, in the order in which the graph reaches them.
+    """One `Cost` per stage of the model, in the order of the graph.
 
-    Of a graph with several streams, one's share.
+    The costs of a graph with several streams are divided by their number.
     """
-    shapes, sizes = _tensors(model)
-    streams = shapes[model.graph.input[0].name][0]
+    nodes = ir.from_proto(model).graph
+    streams = shape_of(nodes.inputs[0])[0]
     work: dict[str, int] = defaultdict(int)
     moved: dict[str, int] = defaultdict(int)
-    for node in model.graph.node:
-        if node.op_type == "DequantizeLinear":
-            sizes[node.output[0]] = sizes[node.input[0]]
-        if node.op_type in _FREE:
-            continue
-        stage = stage_of(node.name)
-        work[stage] += multiply_adds(node, shapes)
-        moved[stage] += sum(sizes.get(name, 0) for name in (*node.input, *node.output))
+    for node in nodes:
+        if node.op_type not in _FREE:
+            stage = stage_of(name_of(node))
+            work[stage] += multiply_adds(node)
+            moved[stage] += sum(map(_bytes_moved, (*inputs_of(node), *node.outputs)))
     return tuple(
         Cost(graph, stage, work[stage] // streams, moved[stage] // streams) for stage in moved
     )
 
 
 def activation_bytes(model: onnx.ModelProto) -> int:
-    """What a runtime holds, beside inputs and weights, that runs node after node and fuses none.
-
-    Of a graph with several streams, what all of them take.
-    """
-    nodes, (_, sizes) = model.graph.node, _tensors(model)
-    owner: dict[str, str] = {}
-    """Of a view, the tensor whose memory it shows."""
-    for node in nodes:
-        if node.op_type in _FREE and node.input:
-            owner[node.output[0]] = owner.get(node.input[0], node.input[0])
-    made: dict[str, int] = {}
-    last: dict[str, int] = {}
+    """Bytes of all streams' intermediate tensors, at the peak, in a runtime that fuses no nodes."""
+    nodes = ir.from_proto(model).graph
+    owner: dict[ir.Value, ir.Value] = {}
+    """The tensor that holds the data of a view."""
+    made: dict[ir.Value, int] = {}
+    last: dict[ir.Value, int] = {}
     for at, node in enumerate(nodes):
-        made |= {name: at for name in node.output if name not in owner}
-        last |= {owner.get(name, name): at for name in (*node.output, *node.input)}
-    last |= {owner.get(value.name, value.name): len(nodes) for value in model.graph.output}
+        inputs = inputs_of(node)
+        if node.op_type in _FREE and inputs:
+            owner[node.outputs[0]] = owner.get(inputs[0], inputs[0])
+        made |= {value: at for value in node.outputs if value not in owner}
+        last |= {owner.get(value, value): at for value in (*node.outputs, *inputs)}
+    last |= {owner.get(value, value): len(nodes) for value in nodes.outputs}
     change = np.zeros(len(nodes) + 2, np.int64)
-    for name, at in made.items():
-        change[at] += sizes.get(name, 0)
-        change[last[name] + 1] -= sizes.get(name, 0)
+    for value, at in made.items():
+        change[at] += _bytes(value)
+        change[last[value] + 1] -= _bytes(value)
     return int(change.cumsum().max())
 
 
-def multiply_adds(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Of convolutions and matrix products; everything else is bound by its bytes."""
+def multiply_adds(node: ir.Node) -> int:
+    """Multiply-adds of a convolution or matrix product; 0 for other nodes, which bytes limit."""
     if node.op_type == "Conv":
-        return math.prod(shapes[node.output[0]]) * math.prod(shapes[node.input[1]][1:])
+        return math.prod(shape_of(node.outputs[0])) * math.prod(shape_of(inputs_of(node)[1])[1:])
     if node.op_type in ("MatMul", "Gemm"):
-        transposed = any(a.name == "transA" and a.i for a in node.attribute)
-        inner = shapes[node.input[0]][-2 if transposed else -1]
-        return math.prod(shapes[node.output[0]]) * inner
+        transposed = node.attributes.get_int("transA", 0)
+        inner = shape_of(inputs_of(node)[0])[-2 if transposed else -1]
+        return math.prod(shape_of(node.outputs[0])) * inner
     return 0
 
 
 def stage_of(node_name: str) -> str:
-    """`encoder/stages/2/blocks/0/attn/q/Gemm` -> `encoder/stages/2`; elsewhere the first part."""
+    """`encoder/stages/2/blocks/0/attn/q/Gemm` -> `encoder/stages/2`; else the name's first part."""
     parts = node_name.split("/")
     if len(parts) == 1:
         return "graph"
@@ -87,25 +82,14 @@ def parameter_count(model: onnx.ModelProto) -> int:
     return sum(math.prod(t.dims) for t in model.graph.initializer if t.data_type in floating)
 
 
-def tensor_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
-    """Shape of every named tensor."""
-    return _tensors(model)[0]
+def _bytes_moved(value: ir.Value) -> int:
+    """Bytes of a tensor in memory, where a rounded one has 8 bits."""
+    rounding = producer(value, "DequantizeLinear")
+    return _bytes(inputs_of(rounding)[0] if rounding else value)
 
 
-def _tensors(model: onnx.ModelProto) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-    """Shape and bytes of every named tensor; all shapes are static."""
-    shapes, sizes = {}, {}
-    graph = model.graph
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        kind = value.type.tensor_type
-        shape = tuple(dim.dim_value for dim in kind.shape.dim)
-        shapes[value.name] = shape
-        sizes[value.name] = math.prod(shape) * _item_size(kind.elem_type)
-    for tensor in graph.initializer:
-        shapes[tensor.name] = tuple(tensor.dims)
-        sizes[tensor.name] = math.prod(tensor.dims) * _item_size(tensor.data_type)
-    return shapes, sizes
-
-
-def _item_size(kind: int) -> int:
-    return int(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)).itemsize)
+def _bytes(value: ir.Value) -> int:
+    """Bytes of a tensor; 0 if its shape or type is not known."""
+    if value.shape is None or value.dtype is None:
+        return 0
+    return int(math.prod(shape_of(value)) * value.dtype.itemsize)

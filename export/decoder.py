@@ -1,148 +1,170 @@
-"""The stateful decoder graph in its plain form, for export: Recall → STM → SAR, MAA → retrieval.
+"""The stateful decoder graph: recall → select (STM) → groups (SAR, MAA) → merge → scores.
+
+This module has the order of the steps. An arrangement supplies what depends on the device: norms,
+the retrieval by a softmax, scores and mask.
 
 Kept tokens are channels, (R, S, h, w), where the reference model has them on the batch axis
-(docs/algebra.md, lemma 6). With B streams R counts the references of all, those of a stream one
-after the other.
+(docs/algebra.md, lemma 6). R counts the references of all streams, those of one stream side by
+side.
 """
 
-import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mrcfa.bundle.manifest import Output
-from mrcfa.export.groups import Groups
-from mrcfa.export.mask import GatheredMask
-from mrcfa.export.precision import widened
-from mrcfa.export.refinement import (
-    Affinity,
-    MapNorm,
-    QueriesByScale,
-    Refine,
-    TokenGroup,
-    Topped,
-    steps_of,
-    upsampled,
-)
+from mrcfa.export.grouping import Grouping
+from mrcfa.export.refinement import SAR, Affinity, QueriesByScale, Step, steps_of
 from mrcfa.export.repeated import Repeated, Spec
-from mrcfa.export.select_tokens import select_tokens
 from mrcfa.export.tensors import entry_columns, selection
 from mrcfa.model.config import Config
-from mrcfa.model.frames import resize
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.schedule import memory_table
 
 LAST_FRAME = 2**30
-"""The frame number saturates here; int32 would overflow at twice as many."""
+"""The frame number stops here: int32 would overflow at twice as many."""
+
+
+class Softmax(Protocol):
+    """A softmax over the tokens of the groups so far, times their values."""
+
+    def merged(self, other: Any) -> "Softmax":
+        """The softmax over both groups' tokens of the same references."""
+
+    def before(self, keys: Tensor) -> Tensor:
+        """The keys of the next group, which is computed after this one."""
 
 
 class DecoderGraph(nn.Module):
     """(base, queries…, entry, memory, frame) -> (memory_out, frame_out, logits[, mask])."""
 
     def __init__(
-        self, model: MRCFA, frame: tuple[int, int], output: Output, groups: Groups
+        self,
+        config: Config,
+        grouping: Grouping,
+        stm: "STM",
+        group: "GroupDecoder",
+        softmax: Callable[..., Softmax],
+        scores: nn.Module,
+        mask: nn.Module | None,
     ) -> None:
         super().__init__()
-        config = self.config = model.config
-        self.groups = groups
-        self.recall, self.stm = Recall(config.references), STM(config)
-        group = Group(model, groups.tokens)
+        self.config, self.grouping, self.softmax = config, grouping, softmax
+        self.recall, self.stm = Recall(config.references), stm
         self.queries = QueriesByScale(config, group.kernels)
-        self.group = Repeated(group)
-        self.scores = Scores(config.grid(4))
-        self.mask: nn.Module | None = None
-        if output is Output.MASK:
-            self.mask = GatheredMask(config.classes, config.grid(4), config.size, frame)
+        self.group = Repeated(group, group.scope)
+        self.scores, self.mask = scores, mask
+        self.logits: nn.Module = nn.Identity()
 
     def forward(self, base: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-        *queries, entry, memory, frame = inputs
-        asked = dict(zip(reversed(self.config.used_strides), queries, strict=True))
+        entry, memory, frame = inputs[-3:]
+        queries = dict(zip(reversed(self.config.used_strides), inputs[:-3], strict=True))
         references, memory_out, frame_out = self.recall(memory, entry, frame)
-        kept = self.stm(asked[32], references)
-        images = self.queries(asked)
+        kept = self.select(queries[32], references)
+        images = self.queries(queries)
         logits = self.scores(base, list(self._retrieved(images, kept, len(base))))
-        answers = [logits] if self.mask is None else [logits, self.mask(logits)]
-        return memory_out, frame_out, *answers
+        results = [self.logits(logits)] if self.mask is None else [logits, self.mask(logits)]
+        return memory_out, frame_out, *results
+
+    def select(self, query: Tensor, references: Tensor) -> Sequence[Tensor]:
+        """Keys of all scales and values of the kept tokens, (R, S, C)."""
+        kept: Sequence[Tensor] = self.stm(query, references)
+        return kept
 
     def _retrieved(
         self, images: Sequence[Tensor], kept: Sequence[Tensor], streams: int
-    ) -> Iterator["Retrieved"]:
-        """What the references say, all at once or one after the other."""
-        done: Retrieved | None = None
-        for reference in self.groups.references(kept, streams):
-            found: Retrieved | None = None
-            for *keys, values in self.groups.split(reference):
+    ) -> Iterator[Softmax]:
+        """The softmax of all references at once, or of one after the other, groups merged."""
+        done: Softmax | None = None
+        for reference in self.grouping.references(kept, streams):
+            merged: Softmax | None = None
+            for *keys, values in self.grouping.groups(reference):
                 if done is not None:
-                    keys = [done.before(each) for each in keys]
-                new = Retrieved(*self.group(*images, *keys, values))
-                done = found = new if found is None else found.merged(new)
-            assert found is not None
-            yield found
+                    keys = [done.before(key) for key in keys]
+                new = self.softmax(*self.group(*images, *keys, values))
+                done = merged = new if merged is None else merged.merged(new)
+            assert merged is not None
+            yield merged
 
 
-class Group(TokenGroup):
-    """(queries…, keys…, values) -> `Retrieved`, by the tokens' refined affinities."""
+class GroupDecoder(nn.Module, ABC):
+    """(queries…, keys…, values) of one group of kept tokens -> the tensors of its `Softmax`.
 
-    def __init__(self, model: MRCFA, tokens: int) -> None:
+    Affinities of every scale are refined by SAR, and MAA merges the scales, coarse to fine. Queries
+    (B, C, h·w) come once for each output of SAR's first conv, coarsest scale first; keys (R, s, C)
+    come once for each scale.
+    """
+
+    scope: str
+    """Names the group's constants in the ONNX graph."""
+
+    def __init__(self, model: MRCFA, tokens: int, retrieval: nn.Module) -> None:
+        super().__init__()
         config, refinement = model.config, model.refinement
-        super().__init__(config)
+        self.config, self.finest = config, config.grid(config.output_stride)
+        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
+        self.kernels: dict[int, Tensor | None] = {}
+        """By stride, the kernels of SAR's first conv, (C, 1, k, k); None without SAR."""
         for stride in refinement.strides:
-            name, width = str(stride), config.width(stride)
+            name, grid, width = str(stride), config.grid(stride), config.width(stride)
             self.kernels[stride] = None
             if name in refinement.sar:
-                first, *rest = steps_of(refinement.sar[name], width)
-                self.kernels[stride] = first.conv.weight
-                self.sar[name] = nn.Sequential(MapNorm(first), *Refine(rest, tokens))
+                sar = self.new_sar(steps_of(refinement.sar[name], width), tokens, grid)
+                self.sar[name], self.kernels[stride] = sar, sar.kernels
             if name in refinement.maa:
-                steps = steps_of(refinement.maa[name])
-                self.maa[name] = Refine(steps, tokens, stride == config.output_stride)
-            self.affinity[name] = Affinity(config.grid(stride), 1 if name in self.sar else width)
-        self.retrieval = Retrieval(config.kept)
+                self.maa[name] = self.new_maa(steps_of(refinement.maa[name]), tokens, grid)
+            self.affinity[name] = Affinity(grid, 1 if name in self.sar else width)
+        self.retrieval = retrieval
 
-    def forward(self, *inputs: Tensor) -> "Retrieved":
+    def forward(self, *inputs: Tensor) -> Sequence[Tensor]:
         *parts, values = inputs
-        found: Retrieved = self.retrieval(self._refined(parts), values)
-        return found
-
-    def answers(self, *inputs: Tensor) -> list[Spec]:
-        *_, values = inputs
-        positions = self.config.tokens_at(self.config.output_stride)
-        channels = (1, 1, self.config.classes)
-        return [Spec((len(values), each, positions), torch.float32) for each in channels]
-
-    def _refined(self, parts: Sequence[Tensor]) -> Topped:
-        """SAR at every scale, MAA from the coarsest to the finest."""
-        refined: Tensor | Topped | None = None
-        for name, each in self.maps_by_scale(parts):
-            maps = _side_by_side(each)
+        refined: Any = None
+        for name, affinities in self._affinities(parts):
+            maps = self.joined(affinities)
             if name in self.sar:
                 maps = self.sar[name](maps)
-            if isinstance(refined, Tensor):
-                maps = self.maa[name](_added(upsampled(refined), maps))
-            refined = maps
-        if isinstance(refined, Topped):
-            return refined
-        assert refined is not None
-        grid = self.config.grid(self.config.output_stride)
-        return Topped.of(resize(refined, grid, align_corners=True))
+            refined = maps if refined is None else self.aggregated(self.maa[name], refined, maps)
+        found: Sequence[Tensor] = self.retrieval(self.at_finest(refined), values)
+        return found
 
+    def _affinities(self, parts: Sequence[Tensor]) -> Iterator[tuple[str, list[Tensor]]]:
+        """The affinities of each scale, (R, s, h, w), with each of its queries."""
+        strides = self.config.used_strides
+        queries = iter(parts[: -len(strides)])
+        keys = dict(zip(strides, parts[-len(strides) :], strict=True))
+        for stride, kernels in self.kernels.items():
+            affinity, count = self.affinity[str(stride)], 1 if kernels is None else len(kernels)
+            yield str(stride), [affinity(keys[stride], query) for query in islice(queries, count)]
 
-def _side_by_side(maps: Sequence[Tensor]) -> Tensor:
-    """C tensors (R, S, h, w) as one, (R, S·C, h, w)."""
-    return maps[0] if len(maps) == 1 else torch.stack(list(maps), dim=2).flatten(1, 2)
+    @abstractmethod
+    def outputs(self, *inputs: Tensor) -> list[Spec]:
+        """Shapes and types of the outputs."""
 
+    @abstractmethod
+    def new_sar(self, steps: Sequence[Step], tokens: int, grid: tuple[int, int]) -> SAR: ...
 
-def _added(coarser: Tensor, maps: Tensor) -> Tensor:
-    """Without SAR one raw map joins every channel of the coarser ones."""
-    repeats = coarser.shape[1] // maps.shape[1]
-    return coarser + (maps if repeats == 1 else maps.repeat_interleave(repeats, dim=1))
+    @abstractmethod
+    def new_maa(self, steps: Sequence[Step], tokens: int, grid: tuple[int, int]) -> nn.Module: ...
+
+    @abstractmethod
+    def joined(self, affinities: Sequence[Tensor]) -> Any:
+        """C affinities (R, s, h, w) as the maps that SAR and MAA refine."""
+
+    @abstractmethod
+    def aggregated(self, maa: nn.Module, coarser: Any, maps: Any) -> Any:
+        """The coarser scale's maps, upsampled, and this scale's, added and refined."""
+
+    @abstractmethod
+    def at_finest(self, refined: Any) -> Any:
+        """Refined maps on the finest grid, for the retrieval."""
 
 
 class Recall(nn.Module):
-    """The schedule as a table: which R of the last M + 1 entries serve this frame."""
+    """The schedule as a table: picks R of the last M + 1 entries for a frame number."""
 
     schedule: Tensor
 
@@ -164,113 +186,52 @@ class Recall(nn.Module):
 
 
 class STM(nn.Module):
-    """(R, N, D) entries -> the kept tokens' keys of all scales and values, (R, S, ·).
+    """Selective token masking: (R, N, D) entries -> keys of all scales and values, (R, S, C).
 
-    Tokens come in any order: TopK's here, ascending in the plugin (docs/algebra.md, lemma 6).
+    Tokens come in any order: TopK's here, ascending in the plugin (docs/algebra.md, lemma 6). If
+    there are more `tokens` than kept ones, the first kept ones are repeated after the last.
     """
 
-    def __init__(self, config: Config) -> None:
+    order: Tensor
+
+    def __init__(self, config: Config, tokens: int) -> None:
         super().__init__()
-        self.columns, self.call = entry_columns(config), selection(config)
+        self.columns, self.selection = entry_columns(config), selection(config)
+        self.register_buffer("order", torch.arange(tokens) % config.kept)
 
     def forward(self, query: Tensor, references: Tensor) -> Sequence[Tensor]:
         coarse, *rest = references.split(self.columns, dim=2)
-        coarse = coarse.reshape(coarse.shape[0], self.call.height * self.call.width, -1)
+        coarse = coarse.reshape(coarse.shape[0], self.selection.height * self.selection.width, -1)
         affinity = for_references(query, len(coarse)) @ coarse.transpose(1, 2)
-        selected = self.chosen(select_tokens(affinity, self.call).long())
+        selected = self.selection.indices(affinity).long()
+        if len(self.order) > selected.shape[1]:
+            selected = selected[:, self.order]
         row = torch.arange(len(references)).unsqueeze(1)
-        if self.call.factor == 1:
+        if self.selection.factor == 1:
             return references[row, selected].split(self.columns, dim=2)
         finer = self._upsampled(coarse)
         tokens = torch.cat([finer, *rest], dim=2)
         return tokens[row, selected].split([finer.shape[2], *self.columns[1:]], dim=2)
-
-    def chosen(self, selected: Tensor) -> Tensor:
-        """The tokens that are gathered, from the selected ones."""
-        return selected
 
     def _upsampled(self, coarse: Tensor) -> Tensor:
         """Keys (R, n, C) on the grid of the values, (R, N, C), bilinear.
 
         The reference model upsamples the affinities instead (docs/algebra.md, lemma 7).
         """
-        grid = coarse.transpose(1, 2).unflatten(2, (self.call.height, self.call.width))
-        factor = self.call.factor
+        grid = coarse.transpose(1, 2).unflatten(2, (self.selection.height, self.selection.width))
+        factor = self.selection.factor
         finer = F.interpolate(grid, scale_factor=factor, mode="bilinear", align_corners=False)
         return finer.flatten(2).transpose(1, 2)
 
 
 def for_references(queries: Tensor, references: int) -> Tensor:
-    """Queries (B, n, C), once for each of R references; the only stream's are broadcast."""
+    """Queries (B, n, C), once for each of R references; a single stream's are broadcast."""
     streams = len(queries)
     return queries if streams == 1 else queries.repeat_interleave(references // streams, dim=0)
 
 
 def summed_by_stream(parts: Tensor, streams: int) -> Tensor:
-    """What the references say, (R, …), summed over those of each stream: (B, …)."""
+    """(R, …) summed over the references of each stream: (B, …)."""
     if streams == 1:
         return parts.sum(dim=0, keepdim=True)
     return parts.unflatten(0, (streams, -1)).sum(dim=1)
-
-
-class Retrieved(NamedTuple):
-    """Of the tokens so far, at every position: what a softmax needs to go on with further ones."""
-
-    lowest: Tensor
-    """(R, 1, h·w), minus the largest map."""
-    totals: Tensor
-    """(R, 1, h·w), the sum of exponentials."""
-    sums: Tensor
-    """(R, C, h·w), the values weighted by them."""
-
-    def merged(self, other: "Retrieved") -> "Retrieved":
-        """With those of further tokens of the same references (docs/algebra.md, lemma 16)."""
-        least = torch.minimum(other.lowest, self.lowest)
-        old, new = (least - self.lowest).exp(), (least - other.lowest).exp()
-        return Retrieved(
-            least, old * self.totals + new * other.totals, old * self.sums + new * other.sums
-        )
-
-    def before(self, keys: Tensor) -> Tensor:
-        """The keys of the next group, as they are, plus a zero that is known once this one is done.
-
-        TensorRT would run independent groups side by side, and hold the maps of all.
-        """
-        largest = self.sums.amax(dim=(0, 1, 2))
-        nothing = torch.minimum(largest.relu(), (-largest).relu())
-        return keys + nothing.to(keys.dtype)
-
-
-class Retrieval(nn.Module):
-    """(R, s, h, w) maps, (R, s, C) values -> `Retrieved`.
-
-    Softmax over the tokens of each reference, its division after the product (docs/algebra.md,
-    lemma 10). Values are class scores, divided by R already (lemma 4).
-    """
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__()
-        self.shift = math.ceil(math.log2(tokens)) * math.log(2)
-
-    def forward(self, topped: Topped, values: Tensor) -> Retrieved:
-        maps, lowest = (each.flatten(2) for each in topped)
-        exponentials = (widened(maps) + (lowest - self.shift)).exp().to(values.dtype)
-        totals = widened(exponentials).sum(dim=1, keepdim=True)
-        sums = widened(values.transpose(1, 2) @ exponentials)
-        return Retrieved(lowest, totals, sums)
-
-
-class Scores(nn.Module):
-    """(B, C, h, w) base, and what its references say -> (B, C, H/4, W/4) logits."""
-
-    def __init__(self, quarter: tuple[int, int]) -> None:
-        super().__init__()
-        self.quarter = quarter
-
-    def forward(self, base: Tensor, found: Sequence[Retrieved]) -> Tensor:
-        scores = widened(base)
-        for each in found:
-            retrieved = summed_by_stream(each.sums / each.totals, len(base))
-            scores = scores + retrieved.view(base.shape)
-        scores = scores.to(base.dtype)
-        return resize(scores, self.quarter)

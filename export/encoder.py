@@ -1,4 +1,4 @@
-"""The encoder graph: a camera frame in, everything the decoder needs of it out. For export only."""
+"""The encoder graph: a camera frame in; class scores, queries and the memory's entry out."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -21,18 +21,27 @@ from mrcfa.export.precision import widened
 from mrcfa.model.frames import Normalise, resize
 from mrcfa.model.mit import Block, MiT, MixFFN, as_image, as_tokens
 from mrcfa.model.mrcfa import MRCFA
+from mrcfa.model.segformer import SegFormer
 
 
-class EncoderGraph(nn.Module):
+class FrameEncoder(nn.Module):
+    """Base of the encoder graphs: pixels, MiT's stages and their fused feature."""
+
+    def __init__(self, model: SegFormer, on_full_feature: bool) -> None:
+        super().__init__()
+        self.on_full_feature = on_full_feature
+        self.prepare = Normalise(model.config.size)
+        self.encoder = with_channels_first(model.encoder)
+        self.fusion: nn.Module = FoldedFusion(fold_fusion(model.fusion), on_full_feature)
+
+
+class EncoderGraph(FrameEncoder):
     """uint8 (B, h, w, 3) -> base, queries (finest scale first) and entry; see `export.tensors`."""
 
     def __init__(self, model: MRCFA) -> None:
-        super().__init__()
         config = model.config
-        self.strides, self.on_full_feature = config.used_strides, config.output_stride == 4
-        self.prepare = Normalise(config.size)
-        self.encoder = with_channels_first(model.encoder)
-        self.fusion: nn.Module = FoldedFusion(fold_fusion(model.fusion), self.on_full_feature)
+        super().__init__(model, config.output_stride == 4)
+        self.strides = config.used_strides
         self.query, self.key = nn.ModuleDict(), nn.ModuleDict()
         for stride in self.strides:
             name = str(stride)
@@ -58,10 +67,10 @@ class EncoderGraph(nn.Module):
 
 
 class ConvFFN(nn.Module):
-    """`MixFFN` on an image, its linears as 1×1 convs.
+    """`MixFFN` on an image, with 1×1 convs for its linears.
 
     In ONNX Runtime four steps in a row then share its layout of blocked channels, and biases cost
-    nothing. GELU is spelled in the order of factors that it fuses.
+    nothing. GELU's factors are in the order that it fuses.
     """
 
     def __init__(self, ffn: MixFFN) -> None:
@@ -85,9 +94,9 @@ def with_channels_first(encoder: MiT) -> MiT:
 
 
 class FoldedFusion(nn.Module):
-    """c1…c4 -> what the classifier reads, F or F½, and F½.
+    """c1…c4 -> the feature that the classifier reads, F or F½, and F½.
 
-    By the matrices of `fold_fusion`, each applied at its stage's own resolution.
+    Each matrix of `fold_fusion` is applied at its stage's own resolution.
     """
 
     def __init__(self, folded: Sequence[Affine], full: bool) -> None:
@@ -99,14 +108,14 @@ class FoldedFusion(nn.Module):
         finest, *coarser = (
             conv(feature) for conv, feature in zip(self.stages, features, strict=True)
         )
-        lifted = [resize(each, finest.shape[2:]) for each in coarser]
+        lifted = [resize(feature, finest.shape[2:]) for feature in coarser]
         fused = F.relu(finest + sum(lifted[1:], lifted[0]))
         half = self.halve(fused)
         return fused if self.full else half, half
 
 
 class GatheredFusion(FoldedFusion):
-    """The same for GPUs, whose compilers make one kernel of all but the convs."""
+    """`FoldedFusion` for GPUs, whose compilers fuse everything after the convs into one kernel."""
 
     def __init__(self, folded: Sequence[Affine], full: bool, grids: Sequence[Size]) -> None:
         super().__init__(folded, full)
@@ -117,7 +126,7 @@ class GatheredFusion(FoldedFusion):
         finest, *coarser = (
             conv(feature) for conv, feature in zip(self.stages, features, strict=True)
         )
-        lifted = [lift(each) for lift, each in zip(self.lift, coarser, strict=True)]
+        lifted = [lift(feature) for lift, feature in zip(self.lift, coarser, strict=True)]
         coarse = sum(lifted[1:], lifted[0])
         if self.full:
             fused = F.relu(widened(finest) + coarse).to(finest.dtype)
@@ -132,7 +141,7 @@ class GatheredFusion(FoldedFusion):
 
 
 class TokenConv(nn.Module):
-    """A folded conv whose output is read as tokens, packed into `rows` rows if given."""
+    """A folded conv that outputs tokens, packed into `rows` rows if given."""
 
     def __init__(self, folded: Affine, rows: int | None = None) -> None:
         super().__init__()

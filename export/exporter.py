@@ -21,11 +21,11 @@ from mrcfa.data.datasets import dataset_named
 from mrcfa.data.decoding import printable
 from mrcfa.data.labels import Labels, numbered
 from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported, named
-from mrcfa.export.arrangement import Arrangement
-from mrcfa.export.check import Proof, check_graphs
 from mrcfa.export.cost import activation_bytes, graph_cost, parameter_count
 from mrcfa.export.onnx_graph import HIGHEST_OPSET, LOWEST_OPSET, logits_name, to_onnx
-from mrcfa.export.ort_cpu.turns import in_turn
+from mrcfa.export.ort_cpu.corners import with_corner_mask
+from mrcfa.export.ort_cpu.scan import scanned
+from mrcfa.export.proof import Proof, check_graphs
 from mrcfa.export.tensors import decoder_inputs, encoder_outputs, entry_columns, selection
 from mrcfa.export.variants import DEFAULT, VARIANTS, Variant
 from mrcfa.machine.files import sha256
@@ -36,14 +36,13 @@ from mrcfa.model.weights import load_weights, save_weights
 
 LARGEST_TENSOR = 2**31 - 1
 """Elements that TensorRT allows in one tensor."""
-"""Of a bundle. Proving each stream takes the square of their number."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What `mrcfa export` may be told beyond the model itself."""
+    """The options of `mrcfa export` apart from the model."""
 
     frame: tuple[int, int]
     output: Output = Output.MASK
@@ -52,9 +51,9 @@ class ExportOptions:
     opset: int = 18
     inline_functions: bool = False
     activation_memory: int | None = None
-    """Bytes that a decoder may hold beside its weights; None takes the usual budget."""
+    """Bytes that a decoder may hold beside its weights; None: the usual budget."""
     labels: Labels | None = None
-    """None takes the dataset's, if the model has its number of classes, and numbers otherwise."""
+    """None: the dataset's if the model has its number of classes, numbers otherwise."""
 
 
 def export_bundle(
@@ -67,9 +66,10 @@ def export_bundle(
     progress: Progress = lambda text: None,
     warn: Progress = lambda sentence: None,
 ) -> Bundle:
-    """Write the bundle at `path`, or nothing at all. `progress` hears what is being done.
+    """Write the bundle at `path`, or nothing at all. `progress` gets the name of each step.
 
-    A variant that misses its limits is left out, and `warn` hears which; FP32 has to hold them.
+    A variant that misses its limits is left out, and `warn` gets a sentence about it. If FP32
+    misses them, the export fails.
     """
     options = options or ExportOptions(config.size)
     check_options(config, options)
@@ -81,11 +81,12 @@ def export_bundle(
             load_weights(model, weights)
         save_weights(model, folder / WEIGHTS)
         traced = {
-            each.name: trace_variant(each, model, options, progress) for each in options.variants
+            variant.name: trace_variant(variant, model, options, progress)
+            for variant in options.variants
         }
-        for each in traced.values():
-            each.save(folder)
-        proofs = {name: each.proof(folder) for name, each in traced.items()}
+        for variant in traced.values():
+            variant.save(folder)
+        proofs = {name: variant.proof(folder) for name, variant in traced.items()}
         proven = check_graphs(
             model, options.frame, options.output, options.streams, proofs, progress
         )
@@ -102,7 +103,7 @@ def export_bundle(
             streams=options.streams,
             frame=options.frame,
             output=options.output,
-            variants={name: each.described(checks[name]) for name, each in traced.items()},
+            variants={name: found.described(checks[name]) for name, found in traced.items()},
             classes=labels.names,
             palette=labels.colours,
             preprocessing={
@@ -122,26 +123,24 @@ def export_bundle(
 
 @dataclass(frozen=True)
 class Traced:
-    """One variant's graphs, before they are written."""
+    """The graphs of a variant, in memory."""
 
     variant: Variant
-    arrangement: Arrangement
     note: str
     graphs: Mapping[str, onnx.ModelProto]
-    """Of one stream where streams are computed in turn, else of all."""
+    """Encoder and decoder as one run computes them: for one stream, or for a batch of all."""
     whole: Mapping[str, onnx.ModelProto]
-    """Of all streams."""
+    """Encoder and decoder for all streams, as they are written."""
 
     def save(self, folder: Path) -> None:
         for part, graph in self.whole.items():
             onnx.save(graph, folder / self.variant.file(part))
 
     def proof(self, folder: Path) -> Proof:
-        encoder, decoder = (folder / self.variant.file(part) for part in self.graphs)
         variant = self.variant
-        return Proof(
-            encoder, decoder, self.arrangement.classes_last, variant.limits, variant.resolution
-        )
+        encoder, decoder = (folder / variant.file(part) for part in self.graphs)
+        last = variant.arrangement.classes_last
+        return Proof(encoder, decoder, last, variant.limits, variant.resolution)
 
     def remove(self, folder: Path) -> None:
         for part in self.whole:
@@ -152,7 +151,7 @@ class Traced:
         return manifest.Variant(
             precision=variant.precision,
             device=variant.device,
-            arrangement=self.arrangement.name,
+            arrangement=variant.arrangement.name,
             limits=variant.limits,
             encoder=self._described("encoder"),
             decoder=self._described("decoder"),
@@ -179,9 +178,9 @@ def trace_variant(
     variant: Variant, model: SegFormer, options: ExportOptions, progress: Progress
 ) -> Traced:
     config, is_mask = model.config, options.output is Output.MASK
-    arrangement = variant.arranged(config)
-    turns, batch = variant.in_turn(options.streams)
-    groups = variant.groups(config, options.streams, options.activation_memory)
+    arrangement = variant.arrangement
+    runs, batch = variant.runs(options.streams)
+    grouping = variant.grouping(config, options.streams, options.activation_memory)
     progress(f"exporting the {variant.name} encoder")
     image = torch.zeros(batch, *options.frame, 3, dtype=torch.uint8)
     encoder = to_onnx(
@@ -191,28 +190,28 @@ def trace_variant(
         options.opset,
     )
     progress(f"exporting the {variant.name} decoder")
-    fed = decoder_inputs(config, variant.dtype, batch)
+    inputs = decoder_inputs(config, variant.dtype, batch)
     hidden = [logits_name(arrangement.classes_last)] if is_mask else []
-    answers = [*hidden, "mask"] if is_mask else ["logits"]
+    results = [*hidden, "mask"] if is_mask else ["logits"]
     decoder = to_onnx(
-        variant.rounded(arrangement.decoder(model, options.frame, options.output, groups)),
-        fed,
-        [*(f"{name}_out" for name in STATE if name in fed), *answers],
+        variant.rounded(arrangement.decoder(model, options.frame, options.output, grouping)),
+        inputs,
+        [*(f"{name}_out" for name in STATE if name in inputs), *results],
         options.opset,
         hidden=hidden,
         selection=selection(config) if config.references else None,
         inline=options.inline_functions,
     )
-    if is_mask and options.frame == config.size:
-        decoder = variant.arrangement.finished(decoder, arrangement.classes_last)
+    if is_mask and options.frame == config.size and arrangement.corner_mask:
+        decoder = with_corner_mask(decoder)
     graphs = {"encoder": encoder, "decoder": decoder}
-    whole = {part: in_turn(graph, turns) for part, graph in graphs.items()} if turns > 1 else graphs
-    note = "" if groups is None else groups.note(config.kept)
-    return Traced(variant, arrangement, note, graphs, whole)
+    whole = {part: scanned(graph, runs) for part, graph in graphs.items()} if runs > 1 else graphs
+    note = "" if grouping is None else grouping.note(config.kept)
+    return Traced(variant, note, graphs, whole)
 
 
 def check_options(config: Config, options: ExportOptions) -> None:
-    """Refuse what cannot work before any work is done."""
+    """Refuse options that cannot work before any work is done."""
     if options.labels is not None and len(options.labels.names) != config.classes:
         raise Mismatch(
             f"the labels name {len(options.labels.names)} classes and the model has "
@@ -247,20 +246,20 @@ def check_options(config: Config, options: ExportOptions) -> None:
             "does not work in groups"
         )
     for variant in options.variants:
-        for what, elements in _large_tensors(config, options, variant).items():
+        for tensor, elements in _large_tensors(config, options, variant).items():
             if elements > LARGEST_TENSOR:
                 fewer = ", or fewer --streams" if options.streams > 1 else ""
                 raise InvalidValue(
-                    f"{what} would have {elements:,} elements and a tensor holds at most "
+                    f"{tensor} would have {elements:,} elements and a tensor holds at most "
                     f"{LARGEST_TENSOR:,}: choose a smaller --size or --frame{fewer}"
                 )
 
 
 def _large_tensors(config: Config, options: ExportOptions, variant: Variant) -> dict[str, int]:
-    """Elements, for all streams that a graph serves at once."""
-    _, batch = variant.in_turn(options.streams)
-    groups = variant.groups(config, options.streams, options.activation_memory)
-    maps = len(config.references) * config.kept if groups is None else groups.maps(config)
+    """Numbers of elements, for all streams that a graph computes at once."""
+    _, batch = variant.runs(options.streams)
+    grouping = variant.grouping(config, options.streams, options.activation_memory)
+    maps = len(config.references) * config.kept if grouping is None else grouping.maps(config)
     finest = config.tokens_at(config.output_stride) * config.affinity_channels
     counts = {
         "the image": 3 * options.frame[0] * options.frame[1],
@@ -269,7 +268,7 @@ def _large_tensors(config: Config, options: ExportOptions, variant: Variant) -> 
         "the coarsest affinity": len(config.references) * config.tokens_at(32) ** 2,
         "the finest affinity": maps * finest,
     }
-    return {what: batch * count for what, count in counts.items()}
+    return {tensor: batch * count for tensor, count in counts.items()}
 
 
 def _labels_of(config: Config) -> Labels:
@@ -309,14 +308,14 @@ def _missed(checks: Sequence[Check]) -> list[Check]:
 
 
 def _misses(variants: Sequence[Variant], parities: Mapping[str, Parity]) -> list[str]:
-    """A sentence for each variant that is not the model. It refuses all if FP32 is not."""
-    missed = [each for each in variants if _missed(parities[each.name].checks)]
-    passed = [each.name for each in variants if each not in missed]
-    sentences = [_miss(each.name, parities[each.name]) for each in missed]
-    if missed and (not passed or any(each.precision == "fp32" for each in missed)):
+    """A sentence for each variant that misses its limits; an error if FP32 does, or all do."""
+    missed = [variant for variant in variants if _missed(parities[variant.name].checks)]
+    passed = [variant.name for variant in variants if variant not in missed]
+    sentences = [_miss(variant.name, parities[variant.name]) for variant in missed]
+    if missed and (not passed or any(variant.precision == "fp32" for variant in missed)):
         raise NotEqual(f"the exported graphs are not the model: {named(sentences)}")
     flag = f"--variants {','.join(passed)}"
-    return [f"{each}; the bundle is without it, as with {flag}" for each in sentences]
+    return [f"{sentence}; the bundle is without it, as with {flag}" for sentence in sentences]
 
 
 def _miss(name: str, parity: Parity) -> str:

@@ -1,7 +1,7 @@
-"""The feature pyramid's two graphs: tensors as MRCFA's, but for values of 256 channels.
+"""The feature pyramid's two graphs: the tensors are MRCFA's, except that values have 256 channels.
 
-A ReLU lies between the values and the classifier, which therefore cannot be folded into them
-(docs/algebra.md, lemma 4); it is applied once, to the sum over the references.
+A ReLU lies between values and classifier, so the classifier cannot be folded into the values
+(docs/algebra.md, lemma 4). It is applied once, to the sum over the references.
 """
 
 import torch
@@ -14,6 +14,9 @@ from mrcfa.export.precision import widely
 from mrcfa.export.segformer import Answer
 from mrcfa.model.feature_pyramid import FeaturePyramid
 from mrcfa.model.frames import resize
+
+Scales = dict[int, Tensor]
+"""Tensors by the stride of their scale."""
 
 
 class PyramidEncoder(EncoderGraph):
@@ -30,26 +33,27 @@ class PyramidDecoder(nn.Module):
     def __init__(self, model: FeaturePyramid, answer: Answer) -> None:
         super().__init__()
         config = self.config = model.config
-        self.recall, self.stm, self.answer = Recall(config.references), STM(config), answer
+        self.recall, self.stm = Recall(config.references), STM(config, config.kept)
+        self.answer = answer
         self.merge = nn.ModuleDict({name: _copied(conv) for name, conv in model.merge.items()})
         classify = affine(model.classify).weight / len(config.references)
         # The bias is in `base` already.
         self.classify = conv_of(Affine(classify, classify.new_zeros(len(classify))))
 
     def forward(self, base: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-        *queries, entry, memory, frame = inputs
-        asked = dict(zip(reversed(self.config.strides), queries, strict=True))
+        entry, memory, frame = inputs[-3:]
+        queries = dict(zip(reversed(self.config.strides), inputs[:-3], strict=True))
         references, memory_out, frame_out = self.recall(memory, entry, frame)
-        *keys, values = self.stm(asked[32], references)
-        merged = self._merged(asked, dict(zip(self.config.strides, keys, strict=True)), values)
+        *keys, values = self.stm(queries[32], references)
+        merged = self._merged(queries, dict(zip(self.config.strides, keys, strict=True)), values)
         retrieved = self.classify(summed_by_stream(merged, len(base)))
         scores = base + resize(retrieved, base.shape[2:])
         return memory_out, frame_out, *self.answer(resize(scores, self.config.grid(4)))
 
-    def _merged(self, asked: dict[int, Tensor], keys: dict[int, Tensor], values: Tensor) -> Tensor:
-        """What each reference says, merged coarse to fine: (R, 256, h, w)."""
+    def _merged(self, queries: Scales, keys: Scales, values: Tensor) -> Tensor:
+        """The feature retrieved from each reference, merged coarse to fine: (R, 256, h, w)."""
         merged: Tensor | None = None
-        for stride, query in reversed(asked.items()):
+        for stride, query in reversed(queries.items()):
             grid = self.config.grid(stride)
             scores = for_references(query, len(values)) @ keys[stride].transpose(1, 2)
             weights = widely(lambda x: x.softmax(dim=2), scores)
@@ -63,7 +67,7 @@ class PyramidDecoder(nn.Module):
 
 
 def _copied(conv: nn.Module) -> nn.Conv2d:
-    """A depthwise conv with its parameters in float64, to be rounded once."""
+    """A copy of a depthwise conv with float64 parameters, which are rounded once later."""
     weight, bias = affine(conv)
     copy = nn.Conv2d(len(weight), len(weight), 3, padding=1, groups=len(weight))
     copy.weight, copy.bias = nn.Parameter(weight), nn.Parameter(bias)

@@ -1,6 +1,6 @@
-"""Operators of the reference model merged into fewer; docs/algebra.md has the proofs.
+"""Folds: operators of the reference model merged into fewer; docs/algebra.md has the proofs.
 
-Every function takes modules in any precision and answers in float64; the caller rounds once.
+Every function takes modules in any precision and returns float64; the caller rounds once.
 """
 
 from typing import NamedTuple
@@ -28,10 +28,10 @@ def affine(module: nn.Module) -> Affine:
 
 
 def fold_fusion(fusion: Fusion) -> list[Affine]:
-    """One (256, C) matrix per stage that replaces lift, its slice of the mixing conv and BatchNorm.
+    """One (256, C) matrix per stage for its lift, its slice of the mixing conv and BatchNorm.
 
-    Each is applied at the stage's own resolution, before the bilinear resize. The biases of all
-    stages and BatchNorm's shift join the last stage (docs/algebra.md, lemma 1).
+    It is applied at the stage's own resolution, before the bilinear resize. The biases of all
+    stages and BatchNorm's shift are added to the last stage's (docs/algebra.md, lemma 1).
     """
     norm = fusion.norm
     assert norm.running_mean is not None
@@ -53,16 +53,17 @@ def fold_fusion(fusion: Fusion) -> list[Affine]:
 
 
 def fold_after_conv(linear: Affine, conv: Affine) -> Affine:
-    """One conv for a conv and the linear map on channels after it (docs/algebra.md, lemma 3)."""
+    """One conv for a conv and the linear map of channels after it (docs/algebra.md, lemma 3)."""
     matrix = linear.weight.flatten(1)
     weight = torch.einsum("oc,cikl->oikl", matrix, conv.weight)
     return Affine(weight, matrix @ conv.bias + linear.bias)
 
 
 def fold_values(classify: Affine, value: Affine, references: int) -> Affine:
-    """A conv whose values are class scores: value conv, classifier, 1/R for the mean.
+    """One conv for the value conv, the classifier and the factor 1/R of the mean.
 
-    The classifier's bias stays with the target's own feature (docs/algebra.md, lemma 4).
+    Its values are class scores. The classifier's bias is added to the target's own scores instead
+    (docs/algebra.md, lemma 4).
     """
     silent = Affine(classify.weight, torch.zeros_like(classify.bias))
     weight, bias = fold_after_conv(silent, value)
@@ -70,25 +71,25 @@ def fold_values(classify: Affine, value: Affine, references: int) -> Affine:
 
 
 def fold_query_scale(query: Affine, channels: int) -> Affine:
-    """Queries divided by √C, because affinities of C-channel tokens may leave FP16's range.
+    """Queries divided by √C, because affinities of C-channel tokens may overflow FP16.
 
-    STM selects the same tokens, and `fold_affinity_scale` makes SAR compute the same
+    STM selects the same tokens, and with `fold_affinity_scale` SAR computes the same
     (docs/algebra.md, lemma 5).
     """
     return Affine(query.weight / channels**0.5, query.bias / channels**0.5)
 
 
 def fold_affinity_scale(conv: Affine, eps: float, channels: int) -> tuple[Affine, float]:
-    """SAR's first conv and its norm's ε for affinities that come divided by √C.
+    """SAR's first conv and its norm's ε, for affinities divided by √C.
 
-    The conv answers y/√C and the norm what it answers for y (docs/algebra.md, lemma 5). Nothing is
-    multiplied back, which FP16 might not hold.
+    The conv's result y is divided by √C too, and the norm's is unchanged (docs/algebra.md, lemma
+    5). Nothing is multiplied by √C, which might overflow FP16.
     """
     return Affine(conv.weight, conv.bias / channels**0.5), eps / channels
 
 
 def fold_norm(after: Affine, norm: nn.LayerNorm) -> Affine:
-    """A linear layer, or a conv without padding, that takes over γ and β of the norm before it.
+    """A linear layer, or a conv without padding, that contains γ and β of the norm before it.
 
     The norm is left with γ = β = 1 (docs/algebra.md, lemma 9).
     """
@@ -101,14 +102,14 @@ def fold_norm(after: Affine, norm: nn.LayerNorm) -> Affine:
 def fold_bias(linear: Affine) -> Affine:
     """A linear layer with its bias in the matrix, for tokens whose channels have the mean 1.
 
-    The answers of a norm with γ = β = 1 are such tokens (docs/algebra.md, lemma 9).
+    A norm with γ = β = 1 outputs such tokens (docs/algebra.md, lemma 9).
     """
     weight = linear.weight + linear.bias[:, None] / linear.weight.shape[1]
     return Affine(weight, torch.zeros_like(linear.bias))
 
 
 def conv_of(folded: Affine) -> nn.Conv2d:
-    """A conv that holds a folded map; its kernel tiles the image, so stride and size are one."""
+    """The conv of a folded map. Its kernels tile the image: the stride is the kernel's size."""
     weight = folded.weight.reshape(*folded.weight.shape[:2], *(folded.weight.shape[2:] or (1, 1)))
     outputs, inputs, kernel, _ = weight.shape
     conv = nn.Conv2d(inputs, outputs, kernel, stride=kernel)

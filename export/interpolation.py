@@ -1,7 +1,7 @@
-"""Bilinear resizing as gathers, products and sums, which compilers for GPUs fuse with what follows.
+"""Bilinear resizing as gathers, products and sums, for compilers for GPUs.
 
-A `Resize` is a kernel of its own and writes all it computes; a gather is part of a larger kernel
-(docs/algebra.md, lemma 13).
+A `Resize` is a kernel of its own and writes all its results to memory. Gathers become part of the
+kernel that reads them (docs/algebra.md, lemma 13).
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Size = tuple[int, int]
 
 
 class Interpolation(nn.Module):
-    """(B, C, h, w) -> (B, C, H, W), at least FP32: from size to size, all in one step."""
+    """(B, C, h, w) -> (B, C, H, W), at least FP32, resized through all sizes in one step."""
 
     def __init__(
         self, *sizes: Size, align_corners: bool = False, axes: tuple[int, int] = (2, 3)
@@ -33,10 +33,10 @@ class Interpolation(nn.Module):
 
 
 class GatheredPixels(Wide, Normalise):
-    """`Normalise` for frames of one size, in one kernel, and in FP32 whatever the graph.
+    """`Normalise` for frames of one size, in one kernel, and in FP32 in every graph.
 
-    Mean and deviation rounded to FP16 are up to two ten-thousandths off, and with them all pixels,
-    the same way: no later sum averages that out, and it outweighed all other FP16 rounding.
+    Mean and deviation rounded to FP16 are wrong by up to two ten-thousandths. All pixels then have
+    the same error, which no later sum averages out: it was larger than all other FP16 rounding.
     """
 
     def __init__(self, frame: Size, size: Size) -> None:
@@ -44,7 +44,7 @@ class GatheredPixels(Wide, Normalise):
         self.resize = nn.Identity() if frame == size else Interpolation(frame, size, axes=(1, 2))
 
     def forward(self, image: Tensor) -> Tensor:
-        """Resized with channels last: transposed first, TensorRT writes the whole frame in FP32."""
+        """The resize comes before the transpose, or TensorRT writes the whole frame in FP32."""
         pixels: Tensor = self.resize(image.to(self.mean.dtype)).permute(0, 3, 1, 2)
         return (pixels - self.mean) / self.std
 
@@ -70,11 +70,11 @@ class Taps(Wide, nn.Module):
         self.register_buffer("weights", matrix.gather(1, places.t()).t().reshape(count, *along))
 
     def forward(self, maps: Tensor) -> Tensor:
-        parts = [widened(each) * weights for each, weights in self.gathered(maps)]
+        parts = [widened(inputs) * weights for inputs, weights in self.gathered(maps)]
         return sum(parts[1:], start=parts[0])
 
     def gathered(self, maps: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """What each tap reads, and its weights."""
+        """The inputs and the weights of each tap."""
         return [
             (maps.index_select(self.axis, places), weights)
             for places, weights in zip(self.places, self.weights, strict=True)

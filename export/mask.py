@@ -1,4 +1,4 @@
-"""The mask of a decoder for GPUs: no tensor of classes × pixels, whatever the frame's size."""
+"""The mask of a decoder for GPUs, computed without any tensor of classes × pixels."""
 
 import torch
 from torch import Tensor, nn
@@ -7,15 +7,14 @@ from mrcfa.export.interpolation import Size, Taps, resizing
 from mrcfa.export.precision import Wide
 
 STRIP = 1 << 25
-"""Scores of a strip of the mask. A compiler keeps them on the chip; ONNX Runtime writes them."""
+"""The largest number of scores in a strip of the mask. ONNX Runtime holds them in memory."""
 
 
 class GatheredMask(Wide, nn.Module):
-    """(B, classes, H/4, W/4) logits -> (B, h, w) mask: what `FullSizeMask` computes.
+    """(B, classes, H/4, W/4) logits -> (B, h, w) mask, equal to that of `FullSizeMask`.
 
-    Interpolation is gathers and sums, and the argmax the lowest class whose score is the largest:
-    with both a compiler makes one kernel that writes nothing but classes (docs/algebra.md, lemmas
-    13 and 14).
+    Interpolation is gathers and sums, and the argmax is the least class with the largest score. So
+    a compiler makes one kernel that writes only classes (docs/algebra.md, lemmas 13 and 14).
     """
 
     classes: Tensor
@@ -31,20 +30,20 @@ class GatheredMask(Wide, nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         strips = [self._leading(self._scores(logits, rows)) for rows in self.rows]
         whole = torch.cat(strips, dim=1) if len(strips) > 1 else strips[0]
-        return whole.to(torch.uint8)  # not before: TensorRT has uint8 at a graph's ends alone
+        return whole.to(torch.uint8)  # last, because TensorRT allows uint8 only at a graph's ends
 
     def _scores(self, logits: Tensor, rows: nn.Module) -> Tensor:
         """Interpolated scores of a strip.
 
-        Rows are gathered before and added after the columns: with rows added first, a compiler
-        writes them out, in FP32, as part of the kernel that made the logits.
+        Rows are gathered before the columns and added after them. If they were added first, the
+        kernel that computes the logits would write the sums to memory, in FP32.
         """
         assert isinstance(rows, Taps)
-        parts = [self.columns(each) * weights for each, weights in rows.gathered(logits)]
+        parts = [self.columns(inputs) * weights for inputs, weights in rows.gathered(logits)]
         return sum(parts[1:], start=parts[0])
 
     def _leading(self, scores: Tensor) -> Tensor:
-        """The argmax over classes. Scores that are not numbers lead to the last class."""
+        """The argmax over classes; the last class where no score is a number."""
         leads = scores >= scores.amax(dim=1, keepdim=True)
         leaders = torch.where(leads, self.classes, self.classes[:, -1:])
         return leaders.amin(dim=1).half()

@@ -26,9 +26,9 @@ LOWEST_OPSET = 17
 HIGHEST_OPSET = 23
 """torch's exporter writes no newer one."""
 TRACED_OPSET = 18
-"""Nor any older than this."""
+"""torch's exporter writes no older one."""
 FOLDING_ROUNDS = 3
-"""After which no constant is left to fold."""
+"""After these no constant is left to fold."""
 REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceMean")
 """Their axes became an input in 18."""
 ADDED_IN_18 = {
@@ -36,7 +36,7 @@ ADDED_IN_18 = {
     "Resize": ("keep_aspect_ratio_policy", "antialias"),
     **dict.fromkeys(REDUCTIONS, ("noop_with_empty_axes",)),
 }
-"""Attributes that have no meaning in our graphs, but for Split's, which becomes an input."""
+"""Attributes that our graphs do not need, except Split's, which becomes an input."""
 
 
 def to_onnx(
@@ -78,7 +78,7 @@ def to_onnx(
 
 
 def logits_name(classes_last: bool) -> str:
-    """What a mask graph calls its logits: `logits` have the classes on axis 1."""
+    """Name of the logits inside a mask graph: `logits` have the classes on axis 1."""
     return "logits_last" if classes_last else "logits"
 
 
@@ -101,9 +101,10 @@ def _trace(
 
 
 def _tidied(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
-    """What torch's `optimize` makes of our graphs, without its rules for pairs of nodes.
+    """The graph after the passes of torch's `optimize`, without its rules for pairs of nodes.
 
-    Their time grows with the square of the nodes, and a decoder in groups has thousands.
+    Those rules take time that grows with the square of the nodes, and a decoder with groups of
+    tokens has thousands of nodes.
     """
     optimizer.inline(model)
     for _ in range(FOLDING_ROUNDS):
@@ -128,13 +129,13 @@ def _tidied(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) -> o
 
 
 def _lower(model: onnx.ModelProto, opset: int) -> None:
-    """From 18 to 17, where Split takes sizes, not their number, and Resize has fewer attributes.
+    """Convert opset 18 to 17, where Split takes sizes, not a number, and Resize fewer attributes.
 
-    Axes of reductions are attributes. Nothing else that these graphs hold changed between the two,
-    which the checker confirms.
+    Axes of reductions are attributes there. Nothing else in these graphs differs between the two,
+    as the checker confirms.
     """
     shapes = {value.name: value.type.tensor_type.shape.dim for value in model.graph.value_info}
-    constants = {each.name: each for each in model.graph.initializer} | {
+    constants = {tensor.name: tensor for tensor in model.graph.initializer} | {
         node.output[0]: node.attribute[0].t
         for node in model.graph.node
         if node.op_type == "Constant"
@@ -174,7 +175,7 @@ def _name_nodes(model: onnx.ModelProto) -> None:
 
 
 def _adopt_orphans(model: onnx.ModelProto) -> None:
-    """Nodes that the simplifier made take the module of their weight, or of what feeds them."""
+    """Name the simplifier's nodes after the module of their weight, or else of their input."""
     module_of: dict[str, str] = {}
     for number, node in enumerate(model.graph.node):
         module = node.name.rpartition("/")[0]
@@ -188,7 +189,7 @@ def _adopt_orphans(model: onnx.ModelProto) -> None:
 
 
 def _forget_source(model: onnx.ModelProto) -> None:
-    """Stack traces of the machine that exported have no place in a product."""
+    """Remove stack traces, which show paths of the machine that exported."""
     for node in model.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""

@@ -1,4 +1,4 @@
-"""Casts graphs to FP32 or FP16; in FP16, norms, softmax and residual stream stay FP32."""
+"""Casts of graphs to FP32 or FP16; in FP16, norms, softmax and residual stream stay FP32."""
 
 from collections.abc import Callable
 
@@ -13,24 +13,24 @@ class Wide:
 
 
 class WideLayerNorm(Wide, nn.LayerNorm):
-    """LayerNorm in FP32, scale and shift included, that answers in the type of what follows it."""
+    """LayerNorm in FP32, scale and shift included, whose result is cast to the graph's type."""
 
-    def __init__(self, norm: nn.LayerNorm, answer: torch.dtype) -> None:
+    def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
         super().__init__(norm.normalized_shape, eps=norm.eps)
         self.load_state_dict(norm.float().state_dict())
-        self.answer = answer
+        self.dtype = dtype
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return super().forward(tokens.float()).to(self.answer)
+        return super().forward(tokens.float()).to(self.dtype)
 
 
 def widely(operation: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
-    """Run an operation in FP32 and come back: the casts make an island explicit in the graph."""
+    """Run an operation in FP32 and cast back, so that the graph has explicit casts around it."""
     return operation(value.float()).to(value.dtype)
 
 
 def widened(value: Tensor) -> Tensor:
-    """At least FP32."""
+    """The value in FP32, or in its own type if that is wider."""
     return value.float() if value.dtype == torch.float16 else value
 
 
@@ -40,7 +40,7 @@ def in_fp32(graph: nn.Module) -> nn.Module:
 
 
 def in_fp16(graph: nn.Module) -> nn.Module:
-    """The same, but for norms, which keep FP32 parameters and compute in FP32."""
+    """The graph rounded to FP16, except norms, which keep FP32 parameters and compute in FP32."""
     _widen_norms(graph)
     return rounded_to(graph, torch.float16)
 
@@ -57,13 +57,13 @@ def rounded_to(graph: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def _widen_norms(graph: nn.Module) -> None:
-    """A stage's tokens start in FP32, behind the norm of its patch embedding.
+    """Put norms in FP32. The norm of a patch embedding also outputs FP32, the stage's first tokens.
 
-    `tokens + block(norm(tokens))` then stays FP32, because FP32 plus FP16 is FP32, and the rounding
-    of one block is not added to that of all before it.
+    `tokens + block(norm(tokens))` then stays FP32, because FP32 plus FP16 is FP32, and rounding
+    errors do not add up from block to block.
     """
     for part in list(graph.modules()):
-        answer = torch.float32 if isinstance(part, PatchEmbedding) else torch.float16
+        dtype = torch.float32 if isinstance(part, PatchEmbedding) else torch.float16
         for name, child in list(part.named_children()):
             if isinstance(child, nn.LayerNorm):
-                setattr(part, name, WideLayerNorm(child, answer))
+                setattr(part, name, WideLayerNorm(child, dtype))

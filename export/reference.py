@@ -1,4 +1,4 @@
-"""The reference model's refinement as a proof runs it on a CPU: the same numbers in less time."""
+"""The reference model's refinement in forms that a CPU computes faster, for the export's proof."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from mrcfa.model.segformer import SegFormer
 
 
 def refined_quickly(model: SegFormer) -> AbstractContextManager[None]:
-    """While it lasts, the model refines its maps in the form that is fastest for their number."""
+    """A context in which the model refines its maps in the fastest form for their number."""
     config = model.config
     if config.method is Method.MRCFA:
         assert isinstance(model, MRCFA)
@@ -27,10 +27,10 @@ def refined_quickly(model: SegFormer) -> AbstractContextManager[None]:
 
 @contextmanager
 def margins_noted(model: SegFormer) -> Iterator[list[float]]:
-    """How clear the model's choices of tokens are, one number for each choice.
+    """A context that lists how clear the model's choices of tokens are, a number for each choice.
 
-    It is the gap between the last token that is kept and the first that is not, as a share of the
-    largest importance. A gap below what a precision resolves makes the choice a matter of chance.
+    It is the gap in importance between the last token kept and the first one dropped, as a share of
+    the largest importance. If a precision cannot resolve the gap, either token may be kept.
     """
     margins: list[float] = []
     if not isinstance(model, MRCFA):
@@ -56,7 +56,7 @@ def margins_noted(model: SegFormer) -> Iterator[list[float]]:
 
 @contextmanager
 def _without_onednn() -> Iterator[None]:
-    """oneDNN pads the one or two channels of a map to sixteen: refinement takes twice the time."""
+    """Switch oneDNN off: it pads the one or two channels of a map to 16, in twice the time."""
     onednn = torch.backends.mkldnn
     enabled = onednn.enabled
     onednn.enabled = False  # type: ignore[assignment]  # torch types it as the descriptor it is
@@ -79,14 +79,14 @@ def _with_tokens_as_channels(model: MRCFA) -> Iterator[None]:
 CACHED = 1 << 21
 """Affinities that are refined at once: 8 MB for each of their channels, a share of a cache."""
 Maps = Sequence[Tensor]
-"""(1, S, h, w) of all tokens, for each channel that a token's maps have."""
+"""C tensors (1, S, h, w), one for each channel of a token's maps."""
 
 
 class TokensAsChannels(nn.Module):
     """`AffinityRefinement` of one picture: {stride: (S, 1, h, w)} -> (S, 1, h, w).
 
-    A conv is depthwise over the tokens, once for each pair of its channels. Affinities come with
-    tokens last, as oneDNN's depthwise convs want them.
+    A conv is depthwise over the tokens, once for each pair of its channels. Tokens are the last
+    axis in memory, the layout of oneDNN's depthwise convs.
     """
 
     def __init__(self, refinement: AffinityRefinement) -> None:
@@ -95,7 +95,7 @@ class TokensAsChannels(nn.Module):
 
     def forward(self, maps: Mapping[int, Tensor]) -> Tensor:
         positions = math.prod(maps[self.refinement.strides[-1]].shape[2:])
-        some = {stride: each.split(max(1, CACHED // positions)) for stride, each in maps.items()}
+        some = {stride: image.split(max(1, CACHED // positions)) for stride, image in maps.items()}
         parts = [dict(zip(some, part, strict=True)) for part in zip(*some.values(), strict=True)]
         return torch.cat([self._refined(part) for part in parts])
 
@@ -106,8 +106,8 @@ class TokensAsChannels(nn.Module):
             if self.refinement.sar:
                 finer = _refined(finer, self.refinement.sar[str(stride)])
             if refined:
-                upper = [resize(each, finer[0].shape[2:], align_corners=True) for each in refined]
-                added = [each + finer[min(n, len(finer) - 1)] for n, each in enumerate(upper)]
+                upper = [resize(image, finer[0].shape[2:], align_corners=True) for image in refined]
+                added = [image + finer[min(n, len(finer) - 1)] for n, image in enumerate(upper)]
                 finer = _refined(added, self.refinement.maa[str(stride)])
             refined = finer
         (finest,) = refined
@@ -120,32 +120,32 @@ def _refined(maps: Maps, block: nn.Module) -> Maps:
     for conv, norm in zip(list(block)[0::3], list(block)[1::3], strict=True):
         assert isinstance(conv, nn.Conv2d)
         assert isinstance(norm, nn.GroupNorm)
-        maps = [each.relu_() for each in _normalised(_convolved(maps, conv), norm)]
+        maps = [image.relu_() for image in _normalised(_convolved(maps, conv), norm)]
     return maps
 
 
 def _convolved(maps: Maps, conv: nn.Conv2d) -> Maps:
     assert conv.bias is not None
-    tokens, answers = maps[0].shape[1], []
+    tokens, convolved = maps[0].shape[1], []
     for kernels, bias in zip(conv.weight, conv.bias, strict=True):
         total: Tensor | None = None
-        for each, kernel in zip(maps, kernels, strict=True):
+        for image, kernel in zip(maps, kernels, strict=True):
             repeated = kernel.expand(tokens, 1, *conv.kernel_size)
             biases = bias.expand(tokens) if total is None else None
-            part = F.conv2d(each, repeated, biases, padding=conv.padding, groups=tokens)
+            part = F.conv2d(image, repeated, biases, padding=conv.padding, groups=tokens)
             total = part if total is None else total.add_(part)
         assert total is not None
-        answers.append(total)
-    return answers
+        convolved.append(total)
+    return convolved
 
 
 def _normalised(maps: Maps, norm: nn.GroupNorm) -> Maps:
-    """Of every token by itself, over all its channels and positions, in place."""
+    """Every token normalised over all its channels and positions, in place."""
     positions = len(maps) * math.prod(maps[0].shape[2:])
-    sums = [each.sum(dim=(2, 3), keepdim=True) for each in maps]
+    sums = [image.sum(dim=(2, 3), keepdim=True) for image in maps]
     centre = torch.stack(sums).sum(dim=0) / positions
-    centred = [each.sub_(centre) for each in maps]
-    squares = [each.square().sum(dim=(2, 3), keepdim=True) for each in centred]
+    centred = [image.sub_(centre) for image in maps]
+    squares = [image.square().sum(dim=(2, 3), keepdim=True) for image in centred]
     scale = (torch.stack(squares).sum(dim=0) / positions + norm.eps).rsqrt()
     affine = zip(centred, norm.weight, norm.bias, strict=True)
-    return [each.mul_(scale * gamma).add_(beta) for each, gamma, beta in affine]
+    return [image.mul_(scale * gamma).add_(beta) for image, gamma, beta in affine]

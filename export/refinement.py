@@ -1,12 +1,11 @@
-"""SAR and MAA in the plain decoder: a token's maps side by side, (R, S·C, h, w).
+"""SAR and MAA in the plain decoder, and what every arrangement builds them from.
 
-With B streams R counts the references of all, those of a stream one after the other.
-The weights are shared by all tokens, so each conv is one grouped conv over them, and its
-GroupNorm(1) is a norm of each token by itself (docs/algebra.md, lemma 6).
+A token's C maps are side by side, (R, S·C, h, w); R counts the references of all streams. All
+tokens share the weights, so each conv is one grouped conv over the tokens, and its GroupNorm(1) is
+a norm of each token by itself (docs/algebra.md, lemma 6).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -23,14 +22,14 @@ class Step(NamedTuple):
 
     conv: Affine
     eps: float
-    """In place of the norm's own."""
+    """The norm's ε; that of `norm` does not count."""
     norm: nn.GroupNorm
 
 
 def steps_of(block: nn.Module, channels: int = 1) -> list[Step]:
-    """The steps of a block of SAR or MAA, for maps that come divided by √channels.
+    """The steps of a block of SAR or MAA whose input maps are divided by √channels.
 
-    The first step takes the factor (docs/algebra.md, lemma 5).
+    The first step makes up for the division (docs/algebra.md, lemma 5).
     """
     assert isinstance(block, Refinement)
     steps = []
@@ -44,15 +43,15 @@ def steps_of(block: nn.Module, channels: int = 1) -> list[Step]:
 class Queries(nn.Module):
     """Queries after SAR's first conv: (B, h·w, C) -> (B, C, h·w) for each output of the conv.
 
-    The conv commutes with the product of queries and keys (docs/algebra.md, lemma 7), so it is done
-    once for all references. Without SAR the queries are transposed only.
+    The conv commutes with the product of queries and keys (docs/algebra.md, lemma 7), so it is
+    computed once for all references. Without SAR the queries are only transposed.
     """
 
     def __init__(self, grid: tuple[int, int], width: int, kernels: Tensor | None) -> None:
         super().__init__()
         self.grid = grid
-        kept = () if kernels is None else kernels.split(1)
-        self.convs = nn.ModuleList(RepeatedConv(kernel, width) for kernel in kept)
+        outputs = () if kernels is None else kernels.split(1)
+        self.convs = nn.ModuleList(RepeatedConv(kernel, width) for kernel in outputs)
 
     def forward(self, queries: Tensor) -> list[Tensor]:
         queries = queries.transpose(1, 2)
@@ -63,60 +62,74 @@ class Queries(nn.Module):
 
 
 class QueriesByScale(nn.ModuleDict):
-    """{stride: (B, h·w, C)} -> what `Queries` make of it at every scale, the coarsest first."""
+    """{stride: (B, h·w, C)} -> the tensors of `Queries` of every scale, coarsest first."""
 
     def __init__(self, config: Config, kernels: Mapping[int, Tensor | None]) -> None:
         super().__init__(
             {
-                str(stride): Queries(config.grid(stride), config.width(stride), each)
-                for stride, each in kernels.items()
+                str(stride): Queries(config.grid(stride), config.width(stride), of_scale)
+                for stride, of_scale in kernels.items()
             }
         )
 
-    def forward(self, asked: Mapping[int, Tensor]) -> list[Tensor]:
-        return [each for name, part in self.items() for each in part(asked[int(name)])]
+    def forward(self, queries: Mapping[int, Tensor]) -> list[Tensor]:
+        return [image for name, scale in self.items() for image in scale(queries[int(name)])]
 
 
-class Refine(nn.Sequential):
-    """Steps of SAR or MAA, (R, S·C, h, w) -> (R, S·C', h, w), or `Topped` for a softmax."""
+class SAR(nn.Sequential):
+    """Single-scale affinity refinement: conv → norm → ReLU on the maps of one scale.
+
+    Its first conv is part of `Queries`, which get its `kernels`, (C, 1, k, k); the rest is here.
+    """
+
+    def __init__(self, kernels: Tensor, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self.kernels = kernels
+
+
+class MAA(nn.Sequential):
+    """One step of multi-scale affinity aggregation, which refines the sum of two scales' maps.
+
+    (R, S·C, h, w) -> (R, S·C', h, w), or `MapsWithMaximum` for a softmax.
+    """
 
     def __init__(self, steps: Sequence[Step], tokens: int, for_softmax: bool = False) -> None:
         super().__init__(*(GroupedLayer(step, tokens) for step in steps))
         if for_softmax:
-            self[-1].norm = ToppedMapNorm(steps[-1])
+            self[-1].norm = MapNormWithMaximum(steps[-1])
 
 
 class GroupedLayer(nn.Module):
-    """One conv → norm → ReLU, (R, S·C, h, w) -> (R, S·C', h, w): a grouped conv over tokens."""
+    """conv → norm → ReLU, (R, S·C, h, w) -> (R, S·C', h, w); the conv's groups are tokens."""
 
     def __init__(self, step: Step, tokens: int) -> None:
         super().__init__()
         self.conv = RepeatedConv(step.conv.weight, tokens)
         self.norm = MapNorm(step)
 
-    def forward(self, maps: Tensor) -> "Tensor | Topped":
-        answer: Tensor | Topped = self.norm(self.conv(maps))
-        return answer
+    def forward(self, maps: Tensor) -> "Tensor | MapsWithMaximum":
+        refined: Tensor | MapsWithMaximum = self.norm(self.conv(maps))
+        return refined
 
 
-class Topped(NamedTuple):
-    """Maps of a softmax over tokens."""
+class MapsWithMaximum(NamedTuple):
+    """Refined maps and their maximum over the tokens, for a softmax over the tokens."""
 
     maps: Tensor
     """(R, S, h, w)."""
-    lowest: Tensor
-    """(R, 1, h, w), minus the largest map of each position, in FP32."""
+    negated_maximum: Tensor
+    """(R, 1, h, w), minus the largest map at each position, in FP32."""
 
     @classmethod
-    def of(cls, maps: Tensor) -> "Topped":
+    def of(cls, maps: Tensor) -> "MapsWithMaximum":
         return cls(maps, widened(-maps).amin(dim=1, keepdim=True))
 
 
 class MapNorm(Wide, nn.Module):
-    """GroupNorm(1) of every token's own maps, (R, S·C, h, w), and ReLU; it adds the conv's bias.
+    """The conv's bias, GroupNorm(1) and ReLU on every token's own maps, (R, S·C, h, w).
 
-    Statistics are means and means of squares of each map; what is done to a map is then a product
-    and a sum, in the kernel of whatever reads the answer (docs/algebra.md, lemma 15).
+    Statistics are the mean and the mean square of each map. A map is then changed by one product
+    and one sum, which become part of the kernel that reads the result (docs/algebra.md, lemma 15).
     """
 
     gamma: Tensor
@@ -130,14 +143,14 @@ class MapNorm(Wide, nn.Module):
         self.register_buffer("beta", step.norm.bias.detach().double())
         self.register_buffer("bias", step.conv.bias - step.conv.bias.mean())
 
-    def forward(self, maps: Tensor) -> "Tensor | Topped":
-        return self._normed(maps, *self._line(maps)).to(maps.dtype)
+    def forward(self, maps: Tensor) -> "Tensor | MapsWithMaximum":
+        return self._normed(maps, *self._factors_and_terms(maps)).to(maps.dtype)
 
     def _normed(self, maps: Tensor, factors: Tensor, terms: Tensor) -> Tensor:
         return (widened(maps) * factors + terms).relu()
 
-    def _line(self, maps: Tensor) -> tuple[Tensor, Tensor]:
-        """Factors and terms of the maps, (R, S·C, 1, 1)."""
+    def _factors_and_terms(self, maps: Tensor) -> tuple[Tensor, Tensor]:
+        """The number that each map is multiplied by, and the one added, (R, S·C, 1, 1)."""
         # Statistics of minus the maps: TensorRT would write maps that two kernels read in FP32.
         negative = widened(-maps)
         means = -self._averages(negative)
@@ -147,36 +160,35 @@ class MapNorm(Wide, nn.Module):
         variance = (within + (centres - centre) ** 2).mean(dim=2, keepdim=True)
         scale = self.gamma / (variance + self.eps).sqrt()
         offset = (self.bias - centre) * scale + self.beta
-        factors, terms = (each.flatten(1)[:, :, None, None] for each in (scale, offset))
+        factors, terms = (part.flatten(1)[:, :, None, None] for part in (scale, offset))
         return factors, terms
 
     def _averages(self, maps: Tensor) -> Tensor:
-        """(R, S, C)."""
+        """The mean of each map, (R, S, C)."""
         return maps.mean(dim=(2, 3)).unflatten(1, (-1, len(self.gamma)))
 
 
-class ToppedMapNorm(MapNorm):
-    """`MapNorm` of one map for each token, before a softmax over them.
+class MapNormWithMaximum(MapNorm):
+    """`MapNorm` for tokens with one map each, before a softmax over the tokens.
 
-    The largest is found in what the norm reads, so that no kernel writes what it answers
+    The maximum is computed from the norm's input, so that no kernel writes the norm's result
     (docs/algebra.md, lemma 15).
     """
 
-    def forward(self, maps: Tensor) -> Topped:
-        factors, terms = self._line(maps)
+    def forward(self, maps: Tensor) -> MapsWithMaximum:
+        factors, terms = self._factors_and_terms(maps)
         # Halves, because TensorRT would write the maps for kernels that read the same cast of them.
         negative = widened(maps * 0.5) * (-2 * factors) - terms
-        lowest = negative.amin(dim=1, keepdim=True).clamp(max=0)
-        return Topped(self._normed(maps, factors, terms), lowest)
+        negated_maximum = negative.amin(dim=1, keepdim=True).clamp(max=0)
+        return MapsWithMaximum(self._normed(maps, factors, terms), negated_maximum)
 
 
 class Affinity(nn.Module):
-    """Kept keys (R, S, C) against a grid of queries (B, C, h·w): (R, S, h, w).
+    """Products of kept keys (R, S, C) and queries (B, C, h·w): (R, S, h, w).
 
-    The tokens of a stream's references stand side by side against that stream's queries. The only
-    stream's queries are broadcast instead.
-    Queries come divided by √C. Without SAR no conv takes the factor, so maps are multiplied by √C
-    here (docs/algebra.md, lemma 5).
+    The tokens of a stream's references are side by side in one product with that stream's queries;
+    the queries of a single stream are broadcast instead. Queries are divided by √C. Without SAR no
+    conv makes up for that, so the maps are multiplied by √C here (docs/algebra.md, lemma 5).
     """
 
     def __init__(self, grid: tuple[int, int], channels: int) -> None:
@@ -193,40 +205,15 @@ class Affinity(nn.Module):
         return maps if self.scale == 1 else maps * self.scale
 
 
-class TokenGroup(nn.Module):
-    """Base of what some tokens say: (queries…, keys…, values), both of every scale.
-
-    Queries (B, C, h·w) come for each output of SAR's first conv, the coarsest first; keys are
-    (R, s, C).
-    """
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.affinity, self.sar, self.maa = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
-        self.kernels: dict[int, Tensor | None] = {}
-        """By stride, those of SAR's first conv, (C, 1, k, k); None without SAR."""
-
-    def maps_by_scale(self, parts: Sequence[Tensor]) -> Iterator[tuple[str, list[Tensor]]]:
-        """Of queries and keys: the maps of each scale, (R, s, h, w), for each of its queries."""
-        strides = self.config.used_strides
-        asked = iter(parts[: -len(strides)])
-        keys = dict(zip(strides, parts[-len(strides) :], strict=True))
-        for stride, kernels in self.kernels.items():
-            queries = islice(asked, 1 if kernels is None else len(kernels))
-            affinity = self.affinity[str(stride)]
-            yield str(stride), [affinity(keys[stride], each) for each in queries]
-
-
 def upsampled(maps: Tensor) -> Tensor:
     """Maps at twice the size, bilinear with aligned corners: MAA's step to the next scale."""
     return F.interpolate(maps, scale_factor=2.0, mode="bilinear", align_corners=True)
 
 
 class RepeatedConv(nn.Conv2d):
-    """The same conv for every token: a grouped conv with the weights repeated, without a bias.
+    """The same conv for every token: a grouped conv with repeated weights and without a bias.
 
-    It takes fewer than `times` tokens as well, because a last group may have fewer than the others.
+    It accepts fewer than `times` tokens too, because the last group may be smaller.
     """
 
     def __init__(self, weight: Tensor, times: int) -> None:

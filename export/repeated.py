@@ -1,69 +1,68 @@
-"""A part of a graph that is traced once and written out at each of its calls.
+"""A part of a graph that is traced once and copied to each of its calls.
 
-Tracing takes a hundredth of a second for a node, and the groups of tokens of a large frame have ten
-thousand, which differ in nothing but what they read.
+Tracing takes a hundredth of a second for a node. The groups of tokens of a large frame have ten
+thousand nodes, and one group differs from the next only in its inputs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import onnx
 import torch
-from onnx import TensorProto
+from onnx import helper
 from torch import Tensor, nn
 
 DOMAIN, VERSION = "mrcfa.repeated", 1
 
 
 class Spec(NamedTuple):
-    """What is known of a tensor before it is computed."""
+    """Shape and type of a tensor that is not computed yet."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
 
 class Part(Protocol):
-    """A module that can say what it answers without computing it."""
+    """A module that knows shapes and types of its outputs without computing them."""
 
     def __call__(self, *inputs: Tensor) -> Sequence[Tensor]: ...
 
-    def answers(self, *inputs: Tensor) -> Sequence[Spec]: ...
+    def outputs(self, *inputs: Tensor) -> Sequence[Spec]: ...
 
 
 class Repeated(nn.Module):
-    """A part; while a graph is traced, a call of it."""
+    """A part, or a call of it while a graph is traced. The name is that of the call's operator."""
 
     part: Part
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, name: str) -> None:
         super().__init__()
-        self.part = part
+        self.part, self.name = part, name
 
     def forward(self, *inputs: Tensor) -> Sequence[Tensor]:
         if not torch.onnx.is_in_onnx_export():
             return self.part(*inputs)
-        answers = self.part.answers(*inputs)
+        outputs = self.part.outputs(*inputs)
         return torch.onnx.ops.symbolic_multi_out(
-            f"{DOMAIN}::{type(self.part).__name__}",
+            f"{DOMAIN}::{self.name}",
             inputs,
-            dtypes=[each.dtype for each in answers],
-            shapes=[each.shape for each in answers],
+            dtypes=[spec.dtype for spec in outputs],
+            shapes=[spec.shape for spec in outputs],
             version=VERSION,
         )
 
 
 Trace = Callable[[nn.Module, dict[str, Tensor], Sequence[str]], onnx.ModelProto]
-"""Of a module with these inputs, whose outputs get these names."""
+"""Traces a module with named inputs; the sequence names its outputs."""
 
 
 def written_out(model: onnx.ModelProto, module: nn.Module, trace: Trace) -> onnx.ModelProto:
     """A module's traced graph with the nodes of a part in place of each call.
 
-    A part is traced once for each kind of inputs: a last group may have fewer tokens than others.
+    A part is traced once for each set of input shapes: the last group may have fewer tokens.
     """
-    repeated = [each.part for each in module.modules() if isinstance(each, Repeated)]
-    parts = {type(part).__name__: part for part in repeated}
-    assert len(parts) == len(repeated), "calls name the class of their part"
+    parts = {call.name: call.part for call in module.modules() if isinstance(call, Repeated)}
     if not parts:
         return model
     whole = onnx.ModelProto()
@@ -89,26 +88,20 @@ def written_out(model: onnx.ModelProto, module: nn.Module, trace: Trace) -> onnx
 
 
 def _traced(
-    part: Part, read: Sequence[onnx.TypeProto.Tensor], answers: int, trace: Trace
+    part: Part, read: Sequence[onnx.TypeProto.Tensor], outputs: int, trace: Trace
 ) -> onnx.GraphProto:
     assert isinstance(part, nn.Module)
-    inputs = {
-        f"input_{number}": torch.zeros(
-            [dim.dim_value for dim in kind.shape.dim], dtype=_TORCH[kind.elem_type]
-        )
-        for number, kind in enumerate(read)
-    }
-    return trace(part, inputs, [f"output_{number}" for number in range(answers)]).graph
+    inputs = {f"input_{number}": _zeros(kind) for number, kind in enumerate(read)}
+    return trace(part, inputs, [f"output_{number}" for number in range(outputs)]).graph
 
 
-_TORCH: dict[int, torch.dtype] = {
-    TensorProto.FLOAT: torch.float32,
-    TensorProto.FLOAT16: torch.float16,
-}
+def _zeros(kind: onnx.TypeProto.Tensor) -> Tensor:
+    shape = [dim.dim_value for dim in kind.shape.dim]
+    return torch.from_numpy(np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind.elem_type)))
 
 
 def _rename_constants(body: onnx.GraphProto, scope: str) -> None:
-    """Calls share them, and no other body does."""
+    """Give constants a prefix that all calls of a body share, and no other body has."""
     names = {constant.name: f"{scope}/{constant.name}" for constant in body.initializer}
     for constant in body.initializer:
         constant.name = names[constant.name]

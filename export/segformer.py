@@ -1,24 +1,18 @@
-"""SegFormer's two graphs. It has no memory: the decoder only turns class scores into an answer."""
+"""SegFormer's two graphs. It has no memory: the decoder only makes a mask of class scores."""
 
 from torch import Tensor, nn
 
 from mrcfa.export.decoder import LAST_FRAME
-from mrcfa.export.encoder import FoldedFusion, with_channels_first
-from mrcfa.export.folds import affine, conv_of, fold_fusion
-from mrcfa.model.frames import Normalise
+from mrcfa.export.encoder import FrameEncoder
+from mrcfa.export.folds import affine, conv_of
 from mrcfa.model.segformer import SegFormer
 
 
-class SegFormerEncoder(nn.Module):
+class SegFormerEncoder(FrameEncoder):
     """uint8 (B, h, w, 3) -> base (B, classes, H/4, W/4), the frame's own class scores."""
 
-    on_full_feature = True
-
     def __init__(self, model: SegFormer) -> None:
-        super().__init__()
-        self.prepare = Normalise(model.config.size)
-        self.encoder = with_channels_first(model.encoder)
-        self.fusion: nn.Module = FoldedFusion(fold_fusion(model.fusion), self.on_full_feature)
+        super().__init__(model, on_full_feature=True)
         self.base = conv_of(affine(model.linear_pred))
 
     def forward(self, image: Tensor) -> Tensor:
@@ -39,9 +33,9 @@ class SegFormerDecoder(nn.Module):
 
 
 class Answer(nn.Module):
-    """Logits (B, classes, H/4, W/4) -> what the decoder answers: them, or them and their mask.
+    """Logits (B, classes, H/4, W/4) -> logits, or logits and mask.
 
-    Where the mask takes the classes last, the logits beside it have them there too.
+    With a mask, the classes of the logits are on the axis where the mask reads them.
     """
 
     def __init__(self, mask: nn.Module | None, classes_last: bool) -> None:

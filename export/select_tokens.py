@@ -1,7 +1,7 @@
-"""STM as the ONNX local function `mrcfa::SelectTokens`: a plugin where there is one, else its body.
+"""STM's choice of tokens as the ONNX local function `mrcfa::SelectTokens`.
 
-TensorRT takes a plugin for a call that carries `plugin_namespace` and `plugin_version` when such a
-plugin is registered; every other runtime runs the body, which is TopK and standard operators.
+TensorRT runs a plugin for a call that carries `plugin_namespace` and `plugin_version` if such a
+plugin is registered. Every other runtime runs the body, which is TopK and standard operators.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ DOMAIN, NAME, VERSION = "mrcfa", "SelectTokens", 1
 
 @dataclass(frozen=True)
 class SelectTokens:
-    """The attributes of a call: keep S tokens of a key grid, upsampled `factor` times before."""
+    """The attributes of a call: keep S tokens of a key grid that is upsampled `factor` times."""
 
     keep: int
     top: int
@@ -29,32 +29,31 @@ class SelectTokens:
     def tokens(self) -> int:
         return self.height * self.width * self.factor**2
 
-
-def select_tokens(affinity: Tensor, selection: SelectTokens) -> Tensor:
-    """(R, queries, keys) affinities at 1/32 -> (R, S) int32 indices of the S most important."""
-    if torch.onnx.is_in_onnx_export():
-        return torch.onnx.ops.symbolic(
-            f"{DOMAIN}::{NAME}",
-            (affinity,),
-            attrs={**vars(selection), "plugin_namespace": DOMAIN, "plugin_version": str(VERSION)},
-            dtype=torch.int32,
-            shape=(affinity.shape[0], selection.keep),
-            version=VERSION,
-        )
-    scores = affinity.topk(selection.top, dim=1).values.float().sum(dim=1)
-    if selection.factor > 1:
-        grid = scores.unflatten(1, (1, selection.height, selection.width))
-        scores = F.interpolate(
-            grid, scale_factor=selection.factor, mode="bilinear", align_corners=False
-        ).flatten(1)
-    return scores.topk(selection.keep, dim=1).indices.int()
+    def indices(self, affinity: Tensor) -> Tensor:
+        """(R, queries, keys) affinities at 1/32 -> (R, S) int32, the S most important tokens."""
+        if torch.onnx.is_in_onnx_export():
+            return torch.onnx.ops.symbolic(
+                f"{DOMAIN}::{NAME}",
+                (affinity,),
+                attrs={**vars(self), "plugin_namespace": DOMAIN, "plugin_version": str(VERSION)},
+                dtype=torch.int32,
+                shape=(affinity.shape[0], self.keep),
+                version=VERSION,
+            )
+        scores = affinity.topk(self.top, dim=1).values.float().sum(dim=1)
+        if self.factor > 1:
+            grid = scores.unflatten(1, (1, self.height, self.width))
+            scores = F.interpolate(
+                grid, scale_factor=self.factor, mode="bilinear", align_corners=False
+            ).flatten(1)
+        return scores.topk(self.keep, dim=1).indices.int()
 
 
 def function(selection: SelectTokens, opset: int) -> onnx.FunctionProto:
-    """The body. Its constants repeat the call's attributes, so that any parser may inline it."""
+    """The function's body. Constants repeat the call's attributes, so any parser can inline it."""
 
     def constant(name: str, values: list[int] | list[float]) -> onnx.NodeProto:
-        """As a tensor: for TopK's k, ONNX Runtime 1.18 to 1.23 at least refuse `value_ints`."""
+        """A tensor, because ONNX Runtime 1.18 to 1.23 refuse `value_ints` for TopK's k."""
         kind = TensorProto.FLOAT if isinstance(values[0], float) else TensorProto.INT64
         tensor = helper.make_tensor(name, kind, [len(values)], values)
         return helper.make_node("Constant", [], [name], name=name, value=tensor)

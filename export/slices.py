@@ -6,65 +6,43 @@ Runtime, which proves the graphs, would hold them all (docs/algebra.md, lemma 9 
 """
 
 import math
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+import onnx_ir as ir
+
+from mrcfa.bundle.edits import Rewrite, finished, inputs_of, shape_of
 
 SCORES = 1 << 25
-"""At once."""
+"""The most scores of an attention that a runtime may hold at once."""
 
 
 def attention_in_slices(model: onnx.ModelProto, scores: int = SCORES) -> onnx.ModelProto:
     """A copy in which no softmax between two products has more scores at once."""
-    sliced = onnx.ModelProto()
-    sliced.CopyFrom(model)
-    graph = sliced.graph
-    shapes = {
-        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        for value in graph.value_info
-    }
-    makers = {name: node for node in model.graph.node for name in node.output}
-    readers = {name: node for node in model.graph.node for name in node.input}
-    slices: dict[str, list[onnx.NodeProto]] = {}
-    """By the name of each node of an attention, what takes its place."""
-    for softmax in (node for node in model.graph.node if node.op_type == "Softmax"):
-        shape = shapes[softmax.input[0]]
-        count = -(-math.prod(shape) // scores)
-        if count > 1:
-            queries = shape[-2]
-            sizes = [len(part) for part in np.array_split(np.arange(queries), count)]
-            named = f"{softmax.name}/sizes"
-            graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), named))
-            chain = [makers[softmax.input[0]], softmax]
-            while chain[-1].op_type != "MatMul":  # roundings of 8 bits may stand between
-                chain.append(readers[chain[-1].output[0]])
-            slices |= {node.name: [] for node in chain}
-            slices[chain[-1].name] = list(_sliced(chain, named, count, len(shape) - 2))
-    del graph.node[:]
-    for node in model.graph.node:
-        graph.node.extend(slices.get(node.name, [node]))
-    return sliced
+    copy = ir.from_proto(model)
+    for softmax in [node for node in copy.graph if node.op_type == "Softmax"]:
+        _slice(softmax, scores)
+    return finished(copy)
 
 
-def _sliced(
-    chain: Sequence[onnx.NodeProto], sizes: str, count: int, axis: int
-) -> Iterator[onnx.NodeProto]:
-    """The nodes of a chain for every slice of what the first of them reads."""
-    scope = chain[1].name
-    parts = [f"{scope}/queries_{number}" for number in range(count)]
-    yield helper.make_node("Split", [chain[0].input[0], sizes], parts, axis=axis)
+def _slice(softmax: ir.Node, scores: int) -> None:
+    """Compute each node of an attention, from product to product, for a slice of the queries."""
+    shape = shape_of(inputs_of(softmax)[0])
+    count = -(-math.prod(shape) // scores)
+    score = inputs_of(softmax)[0].producer()
+    if count == 1 or score is None:
+        return
+    chain = [score, softmax]
+    while chain[-1].op_type != "MatMul":  # roundings of 8 bits may stand between
+        chain.append(chain[-1].outputs[0].consumers()[0])
+    made, axis = Rewrite(softmax), len(shape) - 2
+    sizes = [len(part) for part in np.array_split(np.arange(shape[axis]), count)]
+    parts = made.split(inputs_of(score)[0], axis, sizes, "queries")
     for place, node in enumerate(chain):
-        answers = [f"{scope}/{place}_{number}" for number in range(count)]
-        for part, answer in zip(parts, answers, strict=True):
-            yield _copy(node, [part, *node.input[1:]], answer)
-        parts = answers
-    yield helper.make_node("Concat", parts, list(chain[-1].output), axis=axis)
-
-
-def _copy(node: onnx.NodeProto, inputs: list[str], output: str) -> onnx.NodeProto:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    copy.name, copy.input[:], copy.output[:] = output, inputs, [output]
-    return copy
+        parts = [
+            made.node(
+                node.op_type, [part, *inputs_of(node)[1:]], f"{place}_{number}", **node.attributes
+            )
+            for number, part in enumerate(parts)
+        ]
+    made.replace(chain, made.node("Concat", parts, axis=axis))

@@ -1,7 +1,7 @@
-"""MiT's stages for GPUs: tokens are an image with channels last, (B, h, w, C), all the way.
+"""MiT's stages for GPUs, with tokens as an image with channels last, (B, h, w, C), throughout.
 
-Convs, products and norms read and write this layout as it is. Where tokens are once (B, h·w, C) and
-once (B, C, h, w), a compiler writes the answer of a norm twice.
+Convs, products and norms read and write this layout directly. If tokens are (B, h·w, C) in one
+place and (B, C, h, w) in another, a compiler writes the result of a norm twice.
 """
 
 from copy import deepcopy
@@ -13,7 +13,7 @@ from mrcfa.export.folds import Affine, affine, conv_of
 from mrcfa.model.mit import Attention, Block, MiT, MixFFN, PatchEmbedding, Stage
 
 SHARES = 4
-"""Into which one head's queries are split. A stage with one head has a multiple of 64 of them."""
+"""Number of heads that replace a single one. A stage with one head has a multiple of 64 queries."""
 
 
 def with_channels_last(encoder: MiT) -> MiT:
@@ -41,9 +41,10 @@ class LastAxisStage(nn.Module):
 
 
 class LastAxisEmbedding(PatchEmbedding):
-    """A `PatchEmbedding`, by which FP16 graphs know what answers in FP32; no grid beside it.
+    """`PatchEmbedding` without the grid among its outputs.
 
-    Pixels come in FP32 (`GatheredPixels`) and are rounded here.
+    It is a subclass because FP16 graphs have their FP32 norms in classes of this type. Pixels are
+    FP32 (`GatheredPixels`) and are rounded here.
     """
 
     def __init__(self, embed: PatchEmbedding) -> None:
@@ -51,8 +52,8 @@ class LastAxisEmbedding(PatchEmbedding):
         self.proj, self.norm = embed.proj, embed.norm
 
     def forward(self, image: Tensor) -> Tensor:  # type: ignore[override]  # no grid beside it
-        answer: Tensor = self.norm(channels_last(self.proj(image.to(self.proj.weight.dtype))))
-        return answer
+        embedded: Tensor = self.norm(channels_last(self.proj(image.to(self.proj.weight.dtype))))
+        return embedded
 
 
 class LastAxisBlock(nn.Module):
@@ -69,8 +70,8 @@ class LastAxisBlock(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         image = image + self.attn(self.norm1(image))
-        answer: Tensor = image + self.mlp(self.norm2(image))
-        return answer
+        image = image + self.mlp(self.norm2(image))
+        return image
 
 
 class _Attention(nn.Module):
@@ -87,7 +88,7 @@ class _Attention(nn.Module):
             self.norm = attention.norm
 
     def keys_and_values(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, n, C) each."""
+        """Keys (B, n, C) and values (B, n, C)."""
         if self.sr is not None:
             image = self.norm(channels_last(self.sr(channels_first(image))))
         keys, values = self.kv(image.flatten(1, 2)).chunk(2, dim=-1)
@@ -100,18 +101,18 @@ class HeadsAttention(_Attention):
     def forward(self, image: Tensor) -> Tensor:
         tokens = (self.q(image.flatten(1, 2)), *self.keys_and_values(image))
         queries, keys, values = (
-            each.unflatten(2, (self.heads, self.width)).transpose(1, 2) for each in tokens
+            part.unflatten(2, (self.heads, self.width)).transpose(1, 2) for part in tokens
         )
-        answer: Tensor = self.proj(_mixed(queries, keys, values).transpose(1, 2).flatten(2))
-        return answer.view(image.shape)
+        mixed: Tensor = self.proj(_mixed(queries, keys, values).transpose(1, 2).flatten(2))
+        return mixed.view(image.shape)
 
 
 class SplitAttention(_Attention):
     """`Attention` with one head, as several heads that share keys and values.
 
-    TensorRT fuses an attention of several heads or images, whose scores then stay on the chip, and
-    none of one head and image. Each head here has its share of the queries (docs/algebra.md, lemma
-    9 e), and the projection is applied to the few values (9 b).
+    TensorRT fuses an attention only with several heads or images; its scores then stay on the chip.
+    Each of the heads here has a share of the queries (docs/algebra.md, lemma 9 e), and the
+    projection is applied to the values, which are fewer (9 b).
     """
 
     def forward(self, image: Tensor) -> Tensor:
@@ -119,13 +120,13 @@ class SplitAttention(_Attention):
         values = self.proj(values)
         queries = self.q(image.flatten(1, 2))
         if len(image) == 1:
-            keys, values = (each.expand(SHARES, -1, -1) for each in (keys, values))
+            keys, values = (part.expand(SHARES, -1, -1) for part in (keys, values))
             queries = queries.reshape(SHARES, -1, self.width)
         return _mixed(queries, keys, values).view(image.shape)
 
 
 class LastAxisFFN(nn.Module):
-    """`MixFFN` on (B, h, w, C), its linears as 1×1 convs, which share the layout of the third."""
+    """`MixFFN` on (B, h, w, C). Its linears are 1×1 convs, in the layout of the conv between."""
 
     def __init__(self, ffn: MixFFN) -> None:
         super().__init__()
@@ -139,7 +140,7 @@ class LastAxisFFN(nn.Module):
 
 
 def _mixed(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """(…, N, C), (…, n, C), (…, n, C) -> (…, N, C)."""
+    """Attention of queries (…, N, C) to keys and values (…, n, C): (…, N, C)."""
     return (queries @ keys.transpose(-2, -1)).softmax(dim=-1) @ values
 
 

@@ -1,8 +1,8 @@
 """The tensors between encoder, decoder and host: the contract of docs/bundle.md as code.
 
-An entry has one row per token of the key grid; its columns are the keys of all scales, coarsest
-first, then the values. Keys of a coarser grid have fewer tokens than there are rows: their tokens
-are split over as many rows as it takes, so their width shrinks by that factor.
+An entry has one row per token of the key grid. Its columns are the keys of all scales, coarsest
+first, then the values. Keys of a coarser grid have fewer tokens than there are rows: a token is
+split over several rows, and the keys' width is divided by their number.
 """
 
 import torch
@@ -13,9 +13,9 @@ from mrcfa.model.config import FEATURE_CHANNELS, TOP_QUERIES, Config, Method
 
 
 def entry_columns(config: Config) -> tuple[int, ...]:
-    """Widths of an entry's parts: keys of each scale, then values.
+    """Widths of an entry's parts: the keys of each scale, then the values.
 
-    MRCFA's values are class scores, a feature pyramid's are features.
+    Values are class scores in MRCFA and features in a feature pyramid.
     """
     keys = (
         config.width(stride) * config.key_tokens(stride) // config.tokens
@@ -37,14 +37,14 @@ def selection(config: Config) -> SelectTokens:
 
 
 def encoder_outputs(config: Config) -> list[str]:
-    """Finest queries first, as the contract lists them; scores alone without a memory."""
+    """Names of the encoder's outputs, finest queries first; scores alone without a memory."""
     if not config.references:
         return ["base"]
     return ["base", *(f"query_{stride}" for stride in reversed(config.used_strides)), "entry"]
 
 
 def decoder_inputs(config: Config, dtype: torch.dtype, streams: int = 1) -> dict[str, Tensor]:
-    """Tensors of the decoder's input shapes, in its order. Streams are the first axis of each."""
+    """Zeros for each input of the decoder, in its order; streams are the first axis."""
     grid = config.grid(config.output_stride if config.references else 4)
     inputs = {"base": torch.zeros(streams, config.classes, *grid, dtype=dtype)}
     number = torch.zeros(streams, dtype=torch.int32)

@@ -1,12 +1,12 @@
 """The variants that an export can write: one row each. A new precision is a row here.
 
-An *arrangement* is how the graphs are laid out for a device; `plain` is for GPUs and every runtime
-but ONNX Runtime on CPUs, which has `ort_cpu`. What a graph looks like is decided by its variant,
-never by a dtype.
+A row names an *arrangement*, which lays the graphs out for a device: `ort_cpu` for ONNX Runtime on
+CPUs, `plain` for GPUs and every other runtime. The variant decides what a graph looks like, never a
+dtype.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -14,15 +14,15 @@ from torch import nn
 from mrcfa.bundle.manifest import Device, Limits
 from mrcfa.bundle.precisions import EIGHT_BITS, PREFERRED, precision_named
 from mrcfa.console.arguments import parse_names
+from mrcfa.data.datasets import dataset_named
 from mrcfa.errors import InvalidValue, named
 from mrcfa.export.arrangement import Arrangement
-from mrcfa.export.baselines import arrangement_for
-from mrcfa.export.groups import DecoderMemory, Groups
+from mrcfa.export.grouping import DecoderMemory, Grouping
 from mrcfa.export.ort_cpu.arrangement import ORT_CPU
 from mrcfa.export.plain import PLAIN
 from mrcfa.export.precision import in_fp16, in_fp32
 from mrcfa.export.quantization.products import in_products
-from mrcfa.model.config import Config
+from mrcfa.model.config import Config, Method
 
 FP32_LIMITS = Limits(
     largest_error=5e-5, mean_error=5e-6, agreement=0.999, mean_iou=0.99, worst_iou=0.97
@@ -30,11 +30,11 @@ FP32_LIMITS = Limits(
 FP16_LIMITS = Limits(
     largest_error=0.25, mean_error=1e-3, agreement=0.99, mean_iou=0.94, worst_iou=0.8
 )
-"""NVIDIA gates its own FP16 SegFormer at 0.99 agreement and 0.94 mIoU. A token at the edge of STM's
-choice may swap with its neighbour, which moves single logits far and the masks hardly: the largest
-error only catches what is broken. In a small frame such a swap moves all logits of the frame by a
-hundred times the rounding error, so where the reference's own choice is closer than the precision
-resolves, the mean error is judged without that frame."""
+"""NVIDIA accepts its own FP16 SegFormer at 0.99 agreement and 0.94 mIoU. FP16 may keep another one
+of two tokens of almost equal importance, which moves a few logits far and masks hardly at all: the
+limit of the largest error finds broken graphs only. In a small frame such a swap moves all logits
+by a hundred times the rounding error. A frame whose choice is closer than the precision resolves is
+therefore left out of the mean error."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Variant:
     device: Device
     arrangement: Arrangement
     rounded: Callable[[nn.Module], nn.Module]
-    """What becomes of a graph's float64 parameters."""
+    """Rounds a graph's float64 parameters."""
     limits: Limits
 
     @property
@@ -62,23 +62,24 @@ class Variant:
         """`decoder.onnx` is the FP32 graph for CPUs; the others carry their variant's name."""
         return f"{part}.onnx" if self.name == "fp32" else f"{part}.{self.name}.onnx"
 
-    def arranged(self, config: Config) -> Arrangement:
-        """The arrangement for a model's method."""
-        return arrangement_for(config.method, self.arrangement)
+    def runs(self, streams: int) -> tuple[int, int]:
+        """How many times a graph runs for all streams, and the number of streams in each run."""
+        return (streams, 1) if self.arrangement.one_stream else (1, streams)
 
-    def in_turn(self, streams: int) -> tuple[int, int]:
-        """How often a graph is run for all streams, and for how many of them at once."""
-        return (streams, 1) if self.arrangement.streams_in_turn else (1, streams)
+    def memory(self, config: Config, streams: int) -> DecoderMemory:
+        """The memory that MRCFA's decoder takes in this variant."""
+        _, batch = self.runs(streams)
+        return self.arrangement.memory(config, self.dtype.itemsize, batch)
 
-    def memory(self, config: Config, streams: int) -> DecoderMemory | None:
-        """What its decoder holds; None where its tokens cannot come in groups."""
-        _, batch = self.in_turn(streams)
-        return self.arranged(config).memory(config, self.dtype.itemsize, batch)
-
-    def groups(self, config: Config, streams: int, budget: int | None) -> Groups | None:
-        """Of the decoder's tokens; None where they cannot come in groups."""
-        _, batch = self.in_turn(streams)
-        return self.arranged(config).groups(config, self.dtype.itemsize, batch, budget)
+    def grouping(self, config: Config, streams: int, budget: int | None = None) -> Grouping | None:
+        """Groups of tokens within a budget of bytes, or the usual one; None for baselines."""
+        if config.method is not Method.MRCFA:
+            return None
+        memory = self.memory(config, streams)
+        if budget is None:
+            at_preset = replace(config, size=dataset_named(config.dataset).preset.size)
+            budget = memory.usual_budget(self.memory(at_preset, streams))
+        return memory.grouping(budget)
 
 
 _TABLE = (
@@ -88,8 +89,8 @@ _TABLE = (
     *(Variant(name, name, Device.GPU, PLAIN, in_products, FP16_LIMITS) for name in EIGHT_BITS),
 )
 VARIANTS = {variant.name: variant for variant in _TABLE}
-"""Graphs of 8-bit rows are FP16 as they are traced: `mrcfa quantize` puts the 8 bits in, and
-measures the limits."""
+"""The graphs of 8-bit rows are traced in FP16; `mrcfa quantize` inserts the 8 bits and measures the
+limits."""
 DEFAULT = tuple(PREFERRED.values())
 
 

@@ -30,8 +30,8 @@ def test_a_benchmark_prints_a_markdown_table_and_writes_report_and_json(bundle, 
     assert (code, err) == (0, "")
     assert out.lstrip().startswith("| backend ")
     assert "| onnxruntime:cpu fp16 |" in out
-    assert "uint8 frame in to mask out; 3 frames after 10" in out
-    assert "Passed: onnxruntime:cpu fp32, onnxruntime:cpu fp16 compute" in out
+    assert "uint8 frame in to mask out; 3 frames after a warm-up of 10" in out
+    assert "Passed: onnxruntime:cpu fp32, onnxruntime:cpu fp16 match" in out
     assert Path("report.html").read_text().startswith("<!doctype html>")
     kinds = [json.loads(line)["kind"] for line in Path("bench.jsonl").read_text().splitlines()]
     assert kinds[:9] == ["run", *["frame"] * 6, *["row"] * 2]

@@ -221,7 +221,7 @@ class TestRun:
             "wrote out/street-2.mp4: 15 frames",
             "wrote out/origin.mp4: 18 frames",
         ]
-        assert " frames/s with a threshold, which was at work " in last
+        assert " frames/s with a threshold, which was busy " in last
 
     def test_an_input_that_fails_leaves_the_others_alone_and_is_named(self, command, sample):
         Path("bad").mkdir()
@@ -308,12 +308,12 @@ class TestRun:
             (["nowhere.mp4"], "there is no nowhere.mp4"),
             (["junk.mp4"], "junk.mp4 cannot be opened"),
             (["empty"], "empty has no images"),
-            (["{video}", "--start", "99"], "has no frames in the part asked for"),
+            (["{video}", "--start", "99"], "has no frames in the selected time span"),
             (["{video}", "--classes", "cars"], "no class is called 'cars'; did you mean car"),
             (["{video}", "--as", "picture"], "'--as': 'picture' is not one of 'overlay', 'mask'"),
-            (["-", "--raw", "huge"], "'huge' is no size; write HxW"),
+            (["-", "--raw", "huge"], "'huge' is not a size; write HxW"),
             (["{video}", "-o", "junk.mp4/out.npz"], "cannot write junk.mp4/out.npz"),
-            (["{video}", "-o", "{video}"], "is the input or holds it; name another output"),
+            (["{video}", "-o", "{video}"], "is the input or contains it; name another output"),
             (["{video}", "-o", "mask.png"], "mask.png holds one picture"),
         ],
     )

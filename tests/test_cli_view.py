@@ -31,7 +31,7 @@ def frames(tmp_path):
 def test_a_bad_place_is_refused_before_anything_starts(command, place):
     code, out, err = command("run", "no-bundle", "no-input", f"--view={place}")
     assert (code, out) == (2, b"")
-    assert err.startswith(f"mrcfa: --view {place!r} is no [HOST:]PORT; ")
+    assert err.startswith(f"mrcfa: --view {place!r} is not [HOST:]PORT; ")
     assert err.count("\n") == 1
 
 

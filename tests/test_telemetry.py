@@ -14,7 +14,7 @@ from mrcfa import Stream
 stream = Stream(sys.argv[1], "onnxruntime:cpu")
 stream(np.zeros((*stream.size, 3), np.uint8))
 """
-EXPORT = "import mrcfa.export.check, mrcfa.export.quantization.graphs"
+EXPORT = "import mrcfa.export.proof, mrcfa.export.quantization.graphs"
 
 
 @pytest.mark.parametrize(

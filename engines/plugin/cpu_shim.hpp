@@ -1,8 +1,8 @@
-// The little of CUDA that select_tokens.cuh uses, for a plain C++17 compiler without a GPU.
+// The part of CUDA that select_tokens.cuh uses, for a plain C++17 compiler without a GPU.
 //
-// A block's threads are threads of the operating system that meet at a barrier; blocks run one
-// after another. Compile with -pthread, and with -ffp-contract=off because the steps that the GPU
-// rounds must not be fused.
+// The threads of a block are threads of the operating system that wait at a barrier; blocks run one
+// after another. Compile with -pthread, and with -ffp-contract=off: steps that the GPU rounds
+// separately must not be fused.
 #pragma once
 
 #include <pthread.h>
@@ -17,7 +17,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static  // One block runs at a time, so the block may own the static variable.
+#define __shared__ static  // Only one block runs at a time, so it may use the static variable.
 #define __launch_bounds__(threads)
 
 using std::max;
@@ -83,7 +83,7 @@ cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, dim3 threads,
         for (unsigned block = 0; block < blocks; ++block) {
             blockIdx = dim3(block);
             kernel(arguments...);
-            __syncthreads();  // No thread enters the next block while this one's memory is in use.
+            __syncthreads();  // No thread enters the next block while this block's memory is in use.
         }
     };
     std::vector<std::thread> others;

@@ -1,7 +1,7 @@
 // The TensorRT plugin SelectTokens, version 1, namespace mrcfa (IPluginV3; TensorRT 10.3 or later).
 //
 // Load it with IPluginRegistry::loadLibrary, or trtexec --dynamicPlugins. It links to no TensorRT
-// library: everything it takes from there is an interface in a header.
+// library, because it uses only interfaces in TensorRT's headers.
 #include "select_tokens.cuh"
 
 #include <NvInferRuntime.h>
@@ -30,10 +30,10 @@ constexpr char kName[] = "SelectTokens";
 constexpr char kVersion[] = "1";
 constexpr char kNamespace[] = "mrcfa";
 
-/// Says what is wrong and returns the code that makes TensorRT give up.
+/// Prints what is wrong and returns the code by which TensorRT fails.
 ///
-/// To stderr and not to TensorRT's logger: ILoggerFinder gained virtual functions in TensorRT 11,
-/// so a library compiled for 10 would call the wrong one there.
+/// It prints to stderr and not to TensorRT's logger: ILoggerFinder gained virtual functions in
+/// TensorRT 11, so a library compiled for 10 would call the wrong function there.
 __attribute__((format(printf, 1, 2))) int32_t refuse(const char* format, ...) {
     char reason[256];
     va_list values;
@@ -59,7 +59,7 @@ constexpr NamedAttribute kAttributes[] = {
     {"factor", &Attributes::factor},
 };
 
-/// One int32 field per attribute: their names alone, or with values that stay in `attributes`.
+/// One int32 field per attribute: names only, or names with values that stay in `attributes`.
 class Fields {
 public:
     explicit Fields(const Attributes* attributes = nullptr) {
@@ -103,9 +103,9 @@ int32_t check(const Attributes& a) {
     return 0;
 }
 
-/// The attributes in an ONNX node or an engine, if they are complete and sound.
+/// The attributes in an ONNX node or an engine, if they are complete and valid.
 ///
-/// None has a default: the node's function body and the plugin must not disagree about one.
+/// No attribute has a default, so that the node's function body and the plugin cannot disagree.
 std::optional<Attributes> parse(const PluginFieldCollection& fields) {
     Attributes attributes = {};
     for (const NamedAttribute& attribute : kAttributes) {

@@ -1,10 +1,10 @@
-// SelectTokens: affinities [references, queries, keys] -> the indices of the tokens worth keeping.
+// SelectTokens: affinities [references, queries, keys] -> the indices of the tokens to keep.
 //
-// Two kernels. `sumTopAffinities` scores every key token; `keepMostImportant`, one block per
-// reference, finds the score of the last token kept by radix selection and writes the survivors in
-// ascending order. Nothing depends on the number of tokens fitting shared memory, nor on the block
-// size: one thread per block computes the same bits as a thousand. So does a CPU through
-// cpu_shim.hpp, which is how the tests run this very source.
+// There are two kernels. `sumTopAffinities` scores every key token. `keepMostImportant`, one block
+// per reference, finds the score of the last kept token by radix selection and writes the kept
+// tokens in ascending order. The tokens need not fit into shared memory, and the result does not
+// depend on the block size: one thread per block computes the same bits as a thousand. A CPU does
+// too, through cpu_shim.hpp; the tests run this source in that way.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +24,12 @@ constexpr int kMaxTokens = 1 << 30;   // Token counts and block strides stay wit
 constexpr int kMaxLanes = 32;         // Block of sumTopAffinities: neighbouring keys ...
 constexpr int kMaxSlices = 8;         // ... times shares of the queries.
 constexpr int kMaxSelectors = 1024;   // Block of keepMostImportant.
-constexpr int kDigitBits = 8;         // Radix selection settles the threshold digit by digit.
+constexpr int kDigitBits = 8;         // Radix selection finds the threshold digit by digit.
 constexpr int kBins = 1 << kDigitBits;
 
 /// The operator's attributes, named as in the ONNX node and in the plugin's fields.
 struct Attributes {
-    int32_t keep;    // Tokens that survive, per reference.
+    int32_t keep;    // Tokens to keep, per reference.
     int32_t top;     // A key token's importance is the sum of this many largest affinities.
     int32_t height;  // Grid of the key tokens, row by row.
     int32_t width;
@@ -52,8 +52,8 @@ inline size_t workspaceBytes(int references, const Attributes& attributes) {
 
 /// A number, never 0, that orders floats as torch.topk does: NaN is the largest.
 ///
-/// -0 ranks below +0. That is harmless: their sums are equal, and as every sum starts from +0, no
-/// importance is ever -0.
+/// -0 ranks below +0. That changes nothing: their sums are equal, and no importance is ever -0,
+/// because every sum starts from +0.
 __device__ inline uint32_t rankOf(float value) {
     if (value != value) return 0xFFFFFFFFu;
     const uint32_t bits = __float_as_uint(value);
@@ -92,8 +92,8 @@ struct TopRanks {
 
 /// Scores every key token of every reference: [references, queries, keys] -> [references, keys].
 ///
-/// A column is one key token of one reference. The lanes of a block read neighbouring columns, its
-/// slices share the queries among them, and slice 0 merges what they found.
+/// A column is one key token of one reference. The lanes of a block read neighbouring columns. The
+/// slices divide the queries among themselves, and slice 0 merges their results.
 template <typename T>
 __global__ void __launch_bounds__(kMaxLanes * kMaxSlices)
     sumTopAffinities(const T* affinity, int columns, int queries, int keys, int top,
@@ -129,7 +129,7 @@ struct Neighbours {
     float share;
 };
 
-/// Where a token of the enlarged grid falls: half-pixel centres, clamped at the edges. The
+/// Neighbours of a token of the enlarged grid: half-pixel centres, clamped at the edges. The
 /// arithmetic is exact, because `factor` is 1 or 2.
 __device__ inline Neighbours neighboursOf(int position, int factor, int size) {
     const float source = max((position + 0.5f) / factor - 0.5f, 0.0f);
@@ -137,12 +137,13 @@ __device__ inline Neighbours neighboursOf(int position, int factor, int size) {
     return {first, min(first + 1, size - 1), source - first};
 }
 
-/// Rounds every step, so that no compiler fuses them and CPU and GPU agree to the last bit.
+/// Linear interpolation with every step rounded: no compiler may fuse the steps, so CPU and GPU
+/// agree to the last bit.
 __device__ inline float mix(float first, float second, float share) {
     return __fadd_rn(__fmul_rn(1.0f - share, first), __fmul_rn(share, second));
 }
 
-/// The importance of one reference's tokens, enlarged on the fly.
+/// The importance of one reference's tokens; the enlarged map is computed on the fly.
 struct ImportanceMap {
     const float* scores;
     Attributes grid;
@@ -165,8 +166,8 @@ struct Cutoff {
     int ties;
 };
 
-/// Radix selection: each pass counts the tokens that share the digits found so far by their next
-/// digit, and picks the digit in which the last kept token lies. Uses the whole block.
+/// Radix selection. Each pass looks at the tokens that have the digits found so far, counts them by
+/// their next digit, and picks the digit of the last kept token. Uses the whole block.
 __device__ inline Cutoff findCutoff(const ImportanceMap& map) {
     __shared__ int histogram[kBins];
     __shared__ Cutoff cutoff;
@@ -200,7 +201,7 @@ __device__ inline Cutoff findCutoff(const ImportanceMap& map) {
     return cutoff;
 }
 
-/// How many tokens rank above the cutoff, and how many rank level with it.
+/// Number of tokens that rank above the cutoff, and of tokens with the cutoff's rank.
 struct Tally {
     int above;
     int level;
@@ -226,9 +227,9 @@ __device__ inline Tally tallyBefore(Tally own) {
     return {sum.above - own.above, sum.level - own.level};
 }
 
-/// Writes the kept tokens in ascending order; of those level with the cutoff, the first ones.
+/// Writes the kept tokens in ascending order; of tokens with the cutoff's rank, the first ones.
 ///
-/// A thread owns consecutive tokens, so its place in the output is the tally of the threads before.
+/// A thread owns consecutive tokens, so the tally of all threads before it is its output position.
 __device__ inline void writeKept(const ImportanceMap& map, const Cutoff& cutoff,
                                  int32_t* selected) {
     const int tokens = map.grid.tokens();

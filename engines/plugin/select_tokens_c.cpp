@@ -1,8 +1,8 @@
 // SelectTokens for a caller without TensorRT; the tests load it with ctypes.
 //
-// A C++ compiler makes it run on the CPU. `nvcc -x cu` makes the same functions run on the GPU,
-// then with device pointers and asynchronously on the default stream. They return 0 or a
-// cudaError_t.
+// Compiled with a C++ compiler, the functions run on the CPU. Compiled with `nvcc -x cu`, they run
+// on the GPU, take device pointers, and return before the default stream has finished. They return
+// 0 or a cudaError_t.
 #include "select_tokens.cuh"
 
 extern "C" int mrcfa_select_tokens_f32(const float* affinity, int references, int queries,

@@ -1,4 +1,4 @@
-"""The encoder's attention as CPUs want it: fewer products, and scores that stay in the cache."""
+"""The encoder's attention for CPUs: fewer products, and scores that stay in the cache."""
 
 import torch
 from torch import Tensor, nn
@@ -9,14 +9,14 @@ from mrcfa.model.mit import Attention, Block
 SCORES = 400_000
 """Scores that are computed at once: with their exponentials some 3 MB, a share of a cache."""
 SLICES = 32
-"""At most, so that a large frame does not make a graph of thousands of nodes."""
+"""The largest number of slices, so that the graph of a large frame has no thousands of nodes."""
 
 
 class SlicedAttention(Attention):
-    """`Attention`, for slices of the queries one after the other (docs/algebra.md, lemma 9).
+    """`Attention` for slices of the queries, one after the other (docs/algebra.md, lemma 9).
 
-    At 480×864 the first stage has 10 M scores a block, 42 MB that would go to memory and come back
-    for the softmax and again for the values.
+    At 480×864 a block of the first stage has 10 M scores, 42 MB. Unsliced they would be written to
+    memory, read for the softmax, and read again for the values.
     """
 
     def __init__(self, attention: Attention, scores: int = SCORES) -> None:
@@ -42,10 +42,10 @@ class SlicedAttention(Attention):
 
 
 class OneHeadAttention(SlicedAttention):
-    """The same for one head and queries without a bias, with two products fewer over all tokens.
+    """`SlicedAttention` for one head and queries without a bias, with two products fewer.
 
-    The matrices of queries and projection are applied to the few keys and values instead
-    (docs/algebra.md, lemma 9).
+    The matrices of queries and projection are applied to keys and values instead, which are fewer
+    than the queries (docs/algebra.md, lemma 9).
     """
 
     def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -55,9 +55,9 @@ class OneHeadAttention(SlicedAttention):
 
 
 def slice_attention(block: Block, scores: int = SCORES) -> None:
-    """Let a block attend in slices, and by fewer products if it has one head.
+    """Replace a block's attention by `SlicedAttention`, or `OneHeadAttention` if it has one head.
 
-    For one head γ and β of the block's norm fold into the layers that read the norm.
+    With one head, γ and β of the block's norm are folded into the layers that read the norm.
     """
     attention = block.attn
     assert isinstance(attention, Attention)

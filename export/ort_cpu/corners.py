@@ -1,8 +1,8 @@
 """A mask whose logits are interpolated only in the cells where classes meet.
 
 Logits at 1/4 are the corners of cells, and a class that leads at all four corners leads everywhere
-between them (docs/algebra.md, lemma 11). How many cells are left depends on the picture, which
-NonZero finds out; TensorRT wants to know such numbers beforehand.
+between them (docs/algebra.md, lemma 11). The number of the other cells depends on the picture:
+NonZero finds them. TensorRT needs static shapes, so this mask is for CPUs only.
 """
 
 import numpy as np
@@ -13,19 +13,19 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from mrcfa.export.onnx_graph import logits_name
 
 SCALE = 4
-"""Of the mask, as seen from the logits."""
+"""The mask's size divided by that of the logits."""
 STRIP = 16
 """Rows of cells at once. With a third of them mixed some 9 MB are interpolated, and 28 at most."""
+LOGITS = logits_name(classes_last=True)
 
 
-def with_corner_mask(decoder: onnx.ModelProto, classes_last: bool) -> onnx.ModelProto:
-    """The same decoder, the way from its `logits` to its `mask` made anew."""
+def with_corner_mask(decoder: onnx.ModelProto) -> onnx.ModelProto:
+    """The same decoder with other nodes between its logits, (1, H/4, W/4, C), and its mask."""
     model = onnx.ModelProto()
     model.CopyFrom(decoder)
     graph = model.graph
-    logits = logits_name(classes_last)
-    _drop_after(graph, logits)
-    tail = _tail(logits, _shape(graph, logits), _shape(graph, "mask"), classes_last)
+    _drop_after(graph, LOGITS)
+    tail = _tail(_shape(graph, LOGITS), _shape(graph, "mask"))
     graph.node.extend(tail.node)
     graph.initializer.extend(tail.initializer)
     onnx.checker.check_model(model, full_check=True)
@@ -34,7 +34,7 @@ def with_corner_mask(decoder: onnx.ModelProto, classes_last: bool) -> onnx.Model
 
 def _shape(graph: onnx.GraphProto, name: str) -> tuple[int, ...]:
     values = (*graph.input, *graph.value_info, *graph.output)
-    (value,) = (each for each in values if each.name == name)
+    value = next(value for value in values if value.name == name)
     return tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
 
 
@@ -58,14 +58,12 @@ def _drop_after(graph: onnx.GraphProto, start: str) -> None:
         field.extend(values)
 
 
-def _tail(
-    logits: str, shape: tuple[int, ...], mask: tuple[int, ...], last: bool
-) -> onnx.GraphProto:
-    height, width, classes = shape[1:] if last else (*shape[2:], shape[1])
+def _tail(logits: tuple[int, ...], mask: tuple[int, ...]) -> onnx.GraphProto:
+    _, height, width, classes = logits
     strips = -(-(height + 1) // STRIP)
     rows, columns = -(-(height + 1) // strips), width + 1
     tail = parser.parse_graph(f"""
-        tail (float{list(shape)} {logits}) => (uint8{list(mask)} mask)
+        tail (float{list(logits)} {LOGITS}) => (uint8{list(mask)} mask)
         <
           int64[2] positions = {{{height * width}, {classes}}},
           int64[4] grid = {{1, 1, {height}, {width}}},
@@ -79,7 +77,7 @@ def _tail(
           int64[2] image_axes = {{1, 2}}
         >
         {{
-          classes_last = {"Identity" if last else "Transpose<perm=[0, 2, 3, 1]>"}({logits})
+          classes_last = Identity({LOGITS})
           scores = Reshape(classes_last, positions)
           leading = ArgMax<axis=1, keepdims=0>(scores)
           leaders = Cast<to={TensorProto.FLOAT}>(leading)
@@ -112,9 +110,9 @@ def _tail(
 
 
 def _strip(cells: int, classes: int) -> onnx.GraphProto:
-    """A strip of cells -> the class of each cell's 4×4 points.
+    """A graph for a strip of cells, which computes the class of each cell's 4×4 points.
 
-    Given are each cell's corners and the highest and the lowest class that leads at a corner.
+    Its inputs are each cell's corners, and the highest and the lowest class that leads at one.
     """
     points = SCALE**2
     return parser.parse_graph(f"""
@@ -148,7 +146,7 @@ def _strip(cells: int, classes: int) -> onnx.GraphProto:
 
 
 def _corners(height: int, width: int) -> NDArray[np.int32]:
-    """Flat positions of every cell's corners, (4, h + 1, w + 1): beyond the edge, the edge."""
+    """Flat positions of every cell's corners, (4, h + 1, w + 1), clamped at the edge."""
     (top, bottom), (left, right) = (
         (np.maximum(np.arange(-1, length), 0), np.minimum(np.arange(length + 1), length - 1))
         for length in (height, width)
@@ -158,7 +156,7 @@ def _corners(height: int, width: int) -> NDArray[np.int32]:
 
 
 def _weights() -> NDArray[np.float32]:
-    """(16, 4): how much each corner counts at the points of a cell, half-pixel centres."""
+    """Bilinear weights of the corners at the points of a cell, (16, 4), half-pixel centres."""
     near = (np.arange(SCALE) + 0.5) / SCALE
     along = np.stack([1 - near, near], axis=1)
     return np.kron(along, along).astype(np.float32)

@@ -1,9 +1,9 @@
-"""SAR and MAA in ONNX Runtime's blocked layout: each of a token's maps in a tensor of its own.
+"""SAR and MAA in ONNX Runtime's blocked layout: each of a token's C maps has its own tensor.
 
 ONNX Runtime is several times as fast at convs, resizes and averages in a layout of its own, blocks
-of channels. There a group has one channel, and a norm has to leave the layout. So a token's C maps
-are C tensors (R, S, h, w), each conv is depthwise, and a norm over several maps is made of averages
-and a sum (docs/algebra.md, lemma 8).
+of channels. A grouped conv stays in it only with one channel for each group, and a norm has to
+leave it. So a token's maps are C tensors (R, S, h, w), each conv is depthwise, and a norm over
+several maps is made of averages and a sum (docs/algebra.md, lemma 8).
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mrcfa.export.refinement import RepeatedConv, Step, upsampled
+from mrcfa.export.refinement import SAR, RepeatedConv, Step, upsampled
 
 SMALLEST_GAMMA = 1e-9
-"""Takes the place of a γ of zero, by which `SplitNorm` could not divide."""
+"""Replaces a γ of zero, because `SplitNorm` divides by γ."""
 
 
 class Maps(NamedTuple):
@@ -24,7 +24,7 @@ class Maps(NamedTuple):
 
     tensors: Sequence[Tensor]
     deviation: Tensor | None = None
-    """(R, S); None where nothing is left to divide by."""
+    """(R, S), or None if there is nothing left to divide by."""
 
     def divided(self) -> Sequence[Tensor]:
         if self.deviation is None:
@@ -32,14 +32,14 @@ class Maps(NamedTuple):
         return [tensor / self.deviation[..., None, None] for tensor in self.tensors]
 
 
+def new_sar(steps: Sequence[Step], tokens: int, grid: tuple[int, int]) -> SAR:
+    first, *rest = steps
+    norm = _norm(first, tokens, grid)
+    return SAR(_scaled_weight(first, norm), norm, *layers(rest, tokens, grid))
+
+
 def layers(steps: Sequence[Step], tokens: int, grid: tuple[int, int]) -> Iterator[nn.Module]:
     return (SplitLayer(step, tokens, grid) for step in steps)
-
-
-def first_step(step: Step, tokens: int, grid: tuple[int, int]) -> tuple[Tensor, nn.Module]:
-    """SAR's first step: its kernels (C, 1, k, k), for `Queries`, and its norm and ReLU."""
-    norm = _norm(step, tokens, grid)
-    return _scaled_weight(step, norm), norm
 
 
 class SplitLayer(nn.Module):
@@ -54,34 +54,34 @@ class SplitLayer(nn.Module):
         )
 
     def forward(self, maps: Maps) -> Maps:
-        answers: list[Tensor] = []
+        convolved: list[Tensor] = []
         for convs in self.convs:
             assert isinstance(convs, nn.ModuleList)
             parts = [conv(tensor) for conv, tensor in zip(convs, maps.tensors, strict=True)]
-            answers.append(sum(parts[1:], start=parts[0]))
-        return self.norm(Maps(answers, maps.deviation))
+            convolved.append(sum(parts[1:], start=parts[0]))
+        return self.norm(Maps(convolved, maps.deviation))
 
 
-class Aggregation(nn.Module):
-    """One step of MAA: upsample the coarser maps, add the finer ones, refine the sum."""
+class SplitMAA(nn.Module):
+    """One step of MAA: upsamples the coarser maps, adds the finer ones and refines the sum."""
 
     def __init__(self, refine: nn.Module) -> None:
         super().__init__()
         self.refine = refine
 
     def forward(self, coarser: Maps, maps: Maps) -> Maps:
-        upper = [upsampled(tensor) for tensor in _owing_alike(coarser, maps)]
+        upper = [upsampled(tensor) for tensor in _with_deviation_of(maps, coarser)]
         added = list(maps.tensors)
-        if len(added) < len(upper):  # without SAR one raw map joins every channel
+        if len(added) < len(upper):  # without SAR one raw map is added to every channel
             added *= len(upper)
         sums = [one + other for one, other in zip(upper, added, strict=True)]
         return self.refine(Maps(sums, maps.deviation))
 
 
 class LoneNorm(nn.Module):
-    """GroupNorm(1) and ReLU where a token has one map.
+    """GroupNorm(1) and ReLU for tokens with one map.
 
-    The mean takes away the conv's bias, so the conv goes without one (docs/algebra.md, lemma 8).
+    The norm subtracts the mean, which cancels the conv's bias (docs/algebra.md, lemma 8).
     """
 
     def __init__(self, step: Step, tokens: int, grid: tuple[int, int]) -> None:
@@ -96,7 +96,7 @@ class LoneNorm(nn.Module):
 class TokenNorm(nn.Module):
     """GroupNorm(1) of every token's own maps, (R, S·C, h, w), as a LayerNorm over C·h·w.
 
-    Each channel's γ and β are written out over its h·w positions (docs/algebra.md, lemma 6).
+    γ and β of a channel are repeated for its h·w positions (docs/algebra.md, lemma 6).
     """
 
     def __init__(self, step: Step, tokens: int, grid: tuple[int, int]) -> None:
@@ -113,9 +113,9 @@ class TokenNorm(nn.Module):
 class SplitNorm(nn.Module):
     """GroupNorm(1) and ReLU of a token's maps in separate tensors (R, S, h, w).
 
-    The maps come multiplied by γ, without the conv's bias and still to be divided by `owed`. The
-    answers are still to be divided by `deviation`, √(variance + ε) times `owed` (docs/algebra.md,
-    lemma 8). The variance is ⟨z²⟩ − ⟨z⟩², good in FP32 for maps that are not nearly constant.
+    The input is multiplied by γ, lacks the conv's bias and is still to be divided by `owed`. The
+    output is still to be divided by `deviation` = √(variance + ε)·`owed` (docs/algebra.md, lemma
+    8). The variance ⟨z²⟩ − ⟨z⟩² is accurate in FP32 unless a map is nearly constant.
     """
 
     gamma: Tensor
@@ -153,15 +153,15 @@ class SplitNorm(nn.Module):
         )
 
     def _averages(self, tensors: Sequence[Tensor]) -> Tensor:
-        """(C, R, S)."""
-        return torch.stack([F.avg_pool2d(each, self.grid).flatten(1) for each in tensors])
+        """The mean of each map, (C, R, S)."""
+        return torch.stack([F.avg_pool2d(tensor, self.grid).flatten(1) for tensor in tensors])
 
 
 def broadcast(values: Tensor, grid: Sequence[int]) -> Tensor:
     """A number for each token, (R, S), broadcast to all positions: (R, S, h, w).
 
-    As a resize, because ONNX Runtime broadcasts nothing in its blocked layout, of an average that
-    changes nothing, because a resize alone does not enter it.
+    This is a resize, because ONNX Runtime's blocked layout has no broadcast. The average before it
+    changes nothing; it is there because a resize alone does not enter the layout.
     """
     single = F.avg_pool2d(values[..., None, None], 1)
     return F.interpolate(single, scale_factor=tuple(grid), mode="nearest")
@@ -173,17 +173,17 @@ def _norm(step: Step, tokens: int, grid: tuple[int, int]) -> nn.Module:
 
 
 def _scaled_weight(step: Step, norm: nn.Module) -> Tensor:
-    """The conv's kernels (C', C, k, k), multiplied by γ where `SplitNorm` is behind it."""
+    """The conv's kernels (C', C, k, k), multiplied by γ if `SplitNorm` follows."""
     if isinstance(norm, SplitNorm):
         return step.conv.weight * norm.gamma.view(-1, 1, 1, 1)
     return step.conv.weight
 
 
-def _owing_alike(coarser: Maps, maps: Maps) -> Sequence[Tensor]:
-    """The coarser maps, to be divided by what `maps` are still to be divided by."""
+def _with_deviation_of(maps: Maps, coarser: Maps) -> Sequence[Tensor]:
+    """The coarser maps, rescaled so that they too are still to be divided by `maps.deviation`."""
     if maps.deviation is None and coarser.deviation is None:
         return coarser.tensors
     one = torch.ones(())
-    wanted, found = (one if each.deviation is None else each.deviation for each in (maps, coarser))
+    wanted, found = (one if x.deviation is None else x.deviation for x in (maps, coarser))
     factor = broadcast(wanted / found, coarser.tensors[0].shape[2:])
     return [tensor * factor for tensor in coarser.tensors]

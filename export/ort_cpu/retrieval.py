@@ -1,7 +1,8 @@
-"""The end of the decoder with classes on the last axis, from refined affinities to the mask.
+"""The decoder from refined affinities to the mask, with classes on the last axis.
 
-On a CPU the plain form costs as much as the encoder: ONNX Runtime walks a softmax or an argmax over
-any axis but the last against the grain. `export.ort_cpu.corners` makes the mask faster still.
+On a CPU the plain form costs as much as the encoder, because ONNX Runtime reads memory in strides
+for a softmax or an argmax over any axis but the last. `export.ort_cpu.corners` replaces the mask by
+a faster one.
 """
 
 from collections.abc import Sequence
@@ -16,67 +17,71 @@ from mrcfa.model.frames import FullSizeMask, resize
 from mrcfa.model.mrcfa import MRCFA
 
 
-class Retrieved(NamedTuple):
-    """Of the tokens so far, at every position."""
+class LastAxisSoftmax(NamedTuple):
+    """A softmax over the tokens so far, at every position (docs/algebra.md, lemma 16)."""
 
     sums: Tensor
-    """(1, h·w, C + 1): the values weighted by exponentials, and beside them the exponentials."""
-    largest: Tensor | None = None
-    """(1, h·w, 1), the largest map, where the exponentials are relative to it."""
+    """(1, h·w, C + 1), sums of the values weighted by exponentials, then of the exponentials."""
+    maximum: Tensor | None = None
+    """(1, h·w, 1), the largest map that the exponentials are relative to; None: a constant."""
 
-    def merged(self, other: "Retrieved") -> "Retrieved":
-        """With those of further tokens of the same reference (docs/algebra.md, lemma 16)."""
-        if self.largest is None or other.largest is None:
-            return Retrieved(self.sums + other.sums)
-        most = torch.maximum(other.largest, self.largest)
-        old, new = (self.largest - most).exp(), (other.largest - most).exp()
-        return Retrieved(self.sums * old + other.sums * new, most)
+    def merged(self, other: "LastAxisSoftmax") -> "LastAxisSoftmax":
+        if self.maximum is None or other.maximum is None:
+            return LastAxisSoftmax(self.sums + other.sums)
+        maximum = torch.maximum(other.maximum, self.maximum)
+        old, new = (self.maximum - maximum).exp(), (other.maximum - maximum).exp()
+        return LastAxisSoftmax(self.sums * old + other.sums * new, maximum)
+
+    def before(self, keys: Tensor) -> Tensor:
+        """The keys as they are: ONNX Runtime computes one node after the other."""
+        return keys
 
 
 class LastAxisRetrieval(nn.Module):
-    """`export.decoder.Retrieval` with classes last: (1, s, h·w) maps, (1, s, C + 1) values.
+    """(1, s, h·w) maps, (1, s, C + 1) values -> the tensors of `LastAxisSoftmax`.
 
     The softmax is exp(x − offset) divided by its sum. A column of ones beside the values makes the
-    product with the values compute that sum too (docs/algebra.md, lemma 10). The rows of tokens
-    that are padding are zero. Where no offset is known to fit, the largest map takes its place.
+    product compute that sum too, and padding tokens have zeros there (docs/algebra.md, lemma 10).
+    Without an offset the largest map is subtracted.
     """
 
     def __init__(self, offset: float | None) -> None:
         super().__init__()
         self.offset = offset
 
-    def forward(self, maps: Tensor, values: Tensor) -> Retrieved:
+    def forward(self, maps: Tensor, values: Tensor) -> tuple[Tensor, ...]:
         if self.offset is not None:
-            return Retrieved((maps - self.offset).exp().transpose(1, 2) @ values)
-        largest = maps.amax(dim=1, keepdim=True)
-        sums = (maps - largest).exp().transpose(1, 2) @ values
-        return Retrieved(sums, largest.transpose(1, 2))
+            return ((maps - self.offset).exp().transpose(1, 2) @ values,)
+        maximum = maps.amax(dim=1, keepdim=True)
+        sums = (maps - maximum).exp().transpose(1, 2) @ values
+        return sums, maximum.transpose(1, 2)
 
 
 class LastAxisScores(nn.Module):
-    """(1, C, h, w) base, and what each reference says -> (1, H/4, W/4, C) logits."""
+    """(1, C, h, w) base and its references' softmaxes -> (1, H/4, W/4, C) logits."""
 
     def __init__(self, quarter: tuple[int, int]) -> None:
         super().__init__()
         self.quarter = quarter
 
-    def forward(self, base: Tensor, found: Sequence[Tensor]) -> Tensor:
+    def forward(self, base: Tensor, softmaxes: Sequence[LastAxisSoftmax]) -> Tensor:
         scores = base.permute(0, 2, 3, 1)
-        for sums in found:
+        for softmax in softmaxes:
+            sums = softmax.sums
             scores = scores + (sums[..., :-1] / sums[..., -1:]).view(scores.shape)
         return resize_last_axis(scores, self.quarter)
 
 
 STRIP = 1 << 17
-"""Pixels of a mask of another size that are made at once: 65 MB of scores with 124 classes."""
+"""Pixels computed at once in a mask that is resized: 65 MB of scores with 124 classes."""
 
 
 class LastAxisMask(FullSizeMask):
-    """The same mask from logits with classes last.
+    """`FullSizeMask` from logits with classes last, (1, H/4, W/4, C).
 
-    At another size than the network's it is made in strips of rows, so that no tensor has a score
-    for every pixel: rows are interpolated by gathers, as many as the strip has (docs/algebra.md,
-    lemma 13), columns by a resize. At the network's own size corners take its place.
+    A frame of another size than the network's is computed in strips of rows, so that no tensor has
+    a score for every pixel: gathers interpolate the rows of a strip (docs/algebra.md, lemma 13), a
+    resize the columns. At the network's own size `with_corner_mask` replaces this mask.
     """
 
     def __init__(self, size: tuple[int, int], frame: tuple[int, int]) -> None:
@@ -101,32 +106,33 @@ class LastAxisMask(FullSizeMask):
 
 
 class ClassesFirst(nn.Module):
-    """Logits as the contract wants them, (1, C, H/4, W/4)."""
+    """Logits (1, H/4, W/4, C) -> (1, C, H/4, W/4), as docs/bundle.md has them."""
 
     def forward(self, logits: Tensor) -> Tensor:
         return logits.permute(0, 3, 1, 2)
 
 
 LARGEST_EXPONENT = 70.0
-"""Between minus and plus this exp is normal in FP32, and so is a sum of 10⁸ of them."""
+"""exp is a normal FP32 number between minus and plus this, and so is a sum of 10⁸ of them."""
 
 
 def largest_map_value(model: MRCFA) -> float | None:
-    """A bound of the refined affinities, |γ|√n + |β| of the last norm over n positions.
+    """An upper bound of the refined affinities, |γ|√n + |β| of the last norm over n positions.
 
-    None where there is no norm (docs/algebra.md, lemma 10).
+    None if the model has no norm (docs/algebra.md, lemma 10).
     """
     norms = [part for part in model.refinement.modules() if isinstance(part, nn.GroupNorm)]
     if not norms:
         return None
-    gamma, beta = (each.abs().max().item() for each in (norms[-1].weight, norms[-1].bias))
+    gamma, beta = (weight.abs().max().item() for weight in (norms[-1].weight, norms[-1].bias))
     return gamma * model.config.tokens_at(model.refinement.strides[-1]) ** 0.5 + beta
 
 
 def exponent_offset(model: MRCFA) -> float | None:
-    """What to subtract from all maps, so that exp stays in FP32's range, if that can be told.
+    """A constant to subtract from all maps, so that exp stays in FP32's range.
 
-    A constant in place of the maximum of a softmax (docs/algebra.md, lemma 10).
+    It replaces the maximum of a softmax. None if the bound is too large (docs/algebra.md, lemma
+    10).
     """
     bound = largest_map_value(model)
     if bound is None or bound > 2 * LARGEST_EXPONENT:
@@ -135,7 +141,7 @@ def exponent_offset(model: MRCFA) -> float | None:
 
 
 def resize_last_axis(maps: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bilinear over axes 1 and 2 of (1, h, w, C), which torch cannot say and ONNX can."""
+    """Bilinear resize over axes 1 and 2 of (1, h, w, C), which ONNX has and torch does not."""
     shape = (maps.shape[0], *size, maps.shape[3])
     if tuple(maps.shape) == shape:
         return maps
@@ -143,7 +149,7 @@ def resize_last_axis(maps: Tensor, size: tuple[int, int]) -> Tensor:
         return resize(maps.permute(0, 3, 1, 2), size).permute(0, 2, 3, 1)
     old = np.array(maps.shape, np.float32)
     scales = np.array(shape, np.float32) / old
-    # Resize rounds a length down, so a scale that was rounded down would lack a row or column.
+    # Resize rounds a length down: with a scale that was rounded down, a row would be missing.
     short = np.floor(scales.astype(np.float64) * old) < shape
     scales = np.where(short, np.nextafter(scales, np.float32(np.inf)), scales)
     return torch.onnx.ops.symbolic(

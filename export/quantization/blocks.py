@@ -1,29 +1,32 @@
 """Blocks of a graph that are computed in 8 bits or left in FP16 as a whole.
 
 A block is a part of the model with a name: `encoder/stages/1/blocks/0/mlp`, `fusion`, `maa/8`.
-What is in it that 8 bits may have is read off the graph:
+The graph shows which of its nodes and tensors 8 bits may have:
 
 - products: matrix products and ungrouped convs, whose operands are rounded. The first conv stays
   FP16, for it reads pixels, and so does attention that no GPU fuses in 8 bits.
 - maps: what refinement's grouped convs write, and the sums that they read. No product reads them:
   they are the largest tensors of the decoder, and in 8 bits half as large.
-- answers of attentions: TensorRT fuses an attention in INT8 only if its answer is rounded too.
+- results of attentions: TensorRT fuses an attention in INT8 only if its result is rounded too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import onnx
-from onnx.helper import get_attribute_value
+import onnx_ir as ir
 
-from mrcfa.export.cost import multiply_adds, tensor_shapes
+from mrcfa.bundle.edits import inputs_of, name_of, only_consumer, producer, shape_of
+from mrcfa.export.cost import multiply_adds
 from mrcfa.export.quantization.formats import Format
 
 PIXEL_CHANNELS = 4
-"""A conv of no more channels reads pixels."""
+"""The most input channels of a conv that reads pixels."""
 SCALES = ("affinity", "sar", "maa")
 """Parts of the decoder that have a block for each scale."""
+_VIEWS = {"Transpose", "Reshape"}
 
 
 @dataclass(frozen=True)
@@ -34,59 +37,31 @@ class Block:
     products: tuple[str, ...]
     """Names of nodes."""
     tensors: tuple[str, ...]
-    """Names of maps and answers."""
+    """Names of maps and of attentions' results."""
     multiply_adds: int
 
 
-_VIEWS = {"Transpose", "Reshape"}
-
-
-class Wiring:
-    """Who makes and who reads each tensor of a graph."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self.graph = model.graph
-        self.constants = {each.name: each for each in model.graph.initializer}
-        self.makers = {output: node for node in model.graph.node for output in node.output}
-        self.nodes = {node.name: node for node in model.graph.node}
-
-    @cached_property
-    def readers(self) -> Mapping[str, list[onnx.NodeProto]]:
-        found: dict[str, list[onnx.NodeProto]] = {}
-        for node in self.graph.node:
-            for name in node.input:
-                found.setdefault(name, []).append(node)
-        return found
-
-    def operands(self, product: str) -> list[str]:
-        """What of a product's inputs is computed."""
-        return [name for name in self.nodes[product].input[:2] if name not in self.constants]
-
-
 def blocks_of(model: onnx.ModelProto, part: str, form: Format) -> list[Block]:
-    """In the order of the graph."""
-    wiring, shapes = Wiring(model), tensor_shapes(model)
-    products: dict[str, list[str]] = {}
-    tensors: dict[str, list[str]] = {}
-    work: dict[str, int] = {}
-    for node in model.graph.node:
-        block = _merged(node, wiring) or block_name(node.name)
-        if _is_product(node, wiring, form, shapes):
-            products.setdefault(block, []).append(node.name)
-            work[block] = work.get(block, 0) + multiply_adds(node, shapes)
-            if _made_by(node.input[0], "Softmax", wiring):
-                tensors.setdefault(block, []).append(node.output[0])
-        elif part == "decoder" and _group(node) > 1:
-            tensors.setdefault(block, []).extend(_maps(node, wiring))
+    """All blocks of a graph, in its order."""
+    products: dict[str, list[ir.Node]] = defaultdict(list)
+    tensors: dict[str, list[ir.Value]] = defaultdict(list)
+    for node in ir.from_proto(model).graph:
+        block = _merged(node) or block_name(name_of(node))
+        if _is_product(node, form):
+            products[block].append(node)
+            if producer(inputs_of(node)[0], "Softmax"):
+                tensors[block].append(node.outputs[0])
+        elif part == "decoder" and _groups(node) > 1:
+            tensors[block] += _maps(node)
     return [
         Block(
             name,
             part,
-            tuple(products.get(name, ())),
-            tuple(dict.fromkeys(tensors.get(name, ()))),
-            work.get(name, 0),
+            products=tuple(map(name_of, products[name])),
+            tensors=tuple(dict.fromkeys(map(name_of, tensors[name]))),
+            multiply_adds=sum(map(multiply_adds, products[name])),
         )
-        for name in dict.fromkeys([*products, *(name for name, found in tensors.items() if found)])
+        for name in dict.fromkeys([*products, *(name for name in tensors if tensors[name])])
     ]
 
 
@@ -100,70 +75,64 @@ def block_name(node: str) -> str:
 
 def rounded_tensors(model: onnx.ModelProto, blocks: Sequence[Block]) -> list[str]:
     """The computed tensors that these blocks have in 8 bits, each once."""
-    wiring = Wiring(model)
+    nodes = {node.name: node for node in ir.from_proto(model).graph}
     operands = (
-        name for block in blocks for node in block.products for name in wiring.operands(node)
+        name_of(value)
+        for block in blocks
+        for product in block.products
+        for value in inputs_of(nodes[product])[:2]
+        if not value.is_initializer()
     )
     return list(dict.fromkeys([*operands, *(name for block in blocks for name in block.tensors)]))
 
 
-def _merged(node: onnx.NodeProto, wiring: Wiring) -> str:
-    """`fusion+query+key`, of one product that the simplifier made of those of several blocks.
+def _merged(node: ir.Node) -> str:
+    """`fusion+query+key` for one product that the simplifier made of those of several blocks.
 
-    It named the product after what they all read.
+    It named the product after the tensor that they all read.
     """
-    parts = wiring.readers.get(node.output[0], [])
-    if node.op_type != "MatMul" or [each.op_type for each in parts] != ["Split"]:
+    split = only_consumer(node.outputs[0], "Split")
+    if node.op_type != "MatMul" or split is None:
         return ""
-    readers = [each for name in parts[0].output for each in wiring.readers.get(name, ())]
-    owners = dict.fromkeys(block_name(each.name) for each in readers)
+    readers = [reader for value in split.outputs for reader in value.consumers()]
+    owners = dict.fromkeys(block_name(name_of(reader)) for reader in readers)
     return "+".join(owners) if len(owners) > 1 else ""
 
 
-def _is_product(
-    node: onnx.NodeProto, wiring: Wiring, form: Format, shapes: Mapping[str, Sequence[int]]
-) -> bool:
+def _is_product(node: ir.Node, form: Format) -> bool:
     if node.op_type == "Conv":
-        weight = wiring.constants.get(node.input[1])
-        if weight is None or _group(node) > 1 or weight.dims[1] <= PIXEL_CHANNELS:
-            return False
-        return bool(weight.dims[2] * weight.dims[3] <= form.most_taps)
+        weight = inputs_of(node)[1]
+        _, channels, *taps = shape_of(weight)
+        ungrouped = weight.is_initializer() and _groups(node) == 1
+        return ungrouped and channels > PIXEL_CHANNELS and math.prod(taps) <= form.most_taps
     if node.op_type != "MatMul":
         return False
-    scores = next((name for name in (node.input[0], node.output[0]) if _scores(name, wiring)), None)
-    return scores is None or shapes[scores][-1] <= form.most_keys
+    scores = filter(_is_scores, (inputs_of(node)[0], node.outputs[0]))
+    return all(shape_of(value)[-1] <= form.most_keys for value in scores)
 
 
-def _scores(name: str, wiring: Wiring) -> bool:
-    """Whether a tensor is what the softmax of an attention reads or writes."""
-    readers = wiring.readers.get(name, ())
-    return _made_by(name, "Softmax", wiring) or any(each.op_type == "Softmax" for each in readers)
+def _is_scores(value: ir.Value) -> bool:
+    """True if the softmax of an attention reads or writes this tensor."""
+    return any(node.op_type == "Softmax" for node in (value.producer(), *value.consumers()) if node)
 
 
-def _made_by(name: str, kind: str, wiring: Wiring) -> bool:
-    maker = wiring.makers.get(name)
-    return maker is not None and maker.op_type == kind
+def _maps(conv: ir.Node) -> Iterator[ir.Value]:
+    """The sum that a conv reads, and its result unless that is an operand of a product."""
+    image, result = inputs_of(conv)[0], conv.outputs[0]
+    if producer(image, "Add"):
+        yield image
+    if not _feeds_product(result):
+        yield result
 
 
-def _maps(conv: onnx.NodeProto, wiring: Wiring) -> Iterator[str]:
-    """A sum that the conv reads and what it writes, unless that is an operand of a product."""
-    if _made_by(conv.input[0], "Add", wiring):
-        yield conv.input[0]
-    if not _feeds_product(conv.output[0], wiring):
-        yield conv.output[0]
-
-
-def _feeds_product(name: str, wiring: Wiring) -> bool:
+def _feeds_product(value: ir.Value) -> bool:
+    """True if a product reads this tensor, as it is or through views."""
     return any(
-        reader.op_type == "MatMul"
-        or (
-            reader.op_type in _VIEWS and any(_feeds_product(each, wiring) for each in reader.output)
-        )
-        for reader in wiring.readers.get(name, ())
+        node.op_type == "MatMul"
+        or (node.op_type in _VIEWS and any(map(_feeds_product, node.outputs)))
+        for node in value.consumers()
     )
 
 
-def _group(node: onnx.NodeProto) -> int:
-    if node.op_type != "Conv":
-        return 1
-    return next((get_attribute_value(each) for each in node.attribute if each.name == "group"), 1)
+def _groups(node: ir.Node) -> int:
+    return node.attributes.get_int("group", 1) if node.op_type == "Conv" else 1

@@ -1,7 +1,7 @@
 """Ranges of tensors, from histograms that are filled frame by frame.
 
-No tensor is kept: a histogram has the same size after one frame and after a thousand. What ONNX
-Runtime's calibration makes of histograms decides where a range ends.
+No tensor is kept: a histogram has the same size after one frame and after a thousand. ONNX
+Runtime's calibration decides from the histograms where a range ends.
 """
 
 import io
@@ -20,13 +20,13 @@ from mrcfa.export.quantization.graphs import Image, Pair
 
 BINS = 1024
 LEVELS = 255
-"""Of a symmetric 8-bit format, for the entropy of what it keeps."""
+"""Numbers of a symmetric 8-bit format, which the entropy method distributes."""
 PERCENTILE = 99.99
 
 
 @dataclass
 class Histogram:
-    """Of absolute values, in bins from 0 to `top`, a power of two that grows when it must."""
+    """Counts of absolute values in bins from 0 to `top`, a power of two that grows when it must."""
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
     top: float = 2.0**-14
@@ -53,39 +53,41 @@ def collect(
     images: Iterable[Image],
     advance: Callable[[], None],
 ) -> None:
-    """Add one stream, from its first frame on: the decoder sees real memories.
+    """Add the tensors of one stream to the histograms, from its first frame on.
 
-    Both graphs may have tensors of the same name, so that of `view` in the encoder is
-    `encoder:view`.
+    So the decoder reads real memories. Both graphs may have a tensor `view`, so the histogram of
+    the encoder's is `encoder:view`.
     """
     pair.reset()
     for image in images:
         features = pair.encode(image)
-        seen = {"encoder": features, "decoder": pair.decode(features)}
+        found = {"encoder": features, "decoder": pair.decode(features)}
         for part, names in tensors.items():
             for name in names:
-                histograms.setdefault(f"{part}:{name}", Histogram()).add(seen[part][name])
+                histograms.setdefault(f"{part}:{name}", Histogram()).add(found[part][name])
         advance()
 
 
 def ranges(histograms: Mapping[str, Histogram], method: Method) -> dict[str, float]:
-    """The largest number of each tensor that is told apart from those beyond it."""
+    """The largest number of each tensor that 8 bits represent; larger ones are clipped to it."""
     if method is Method.MINMAX:
-        return {name: each.largest for name, each in histograms.items()}
+        return {name: histogram.largest for name, histogram in histograms.items()}
     collector = HistogramCollector(method.value, True, BINS, LEVELS, PERCENTILE, "same")
     described = _mirrored if method is Method.ENTROPY else _one_sided
-    collector.histogram_dict = {name: described(each) for name, each in histograms.items()}
-    with redirect_stdout(io.StringIO()):  # it tells of every step
+    collector.histogram_dict = {
+        name: described(histogram) for name, histogram in histograms.items()
+    }
+    with redirect_stdout(io.StringIO()):  # it prints every step
         found = collector.compute_collection_result()
     return {name: float(max(abs(low), abs(high))) for name, (low, high, *_) in found.items()}
 
 
 def to_bytes(histograms: Mapping[str, Histogram], streams: int) -> bytes:
-    """With how many streams they hold."""
+    """A file of histograms and the number of streams in them."""
     arrays: dict[str, Any] = {
         "names": np.array(list(histograms)),
-        "counts": np.stack([each.counts for each in histograms.values()]),
-        "ends": np.array([(each.top, each.largest) for each in histograms.values()]),
+        "counts": np.stack([histogram.counts for histogram in histograms.values()]),
+        "ends": np.array([(histogram.top, histogram.largest) for histogram in histograms.values()]),
         "streams": np.array(streams),
     }
     file = io.BytesIO()
@@ -94,13 +96,14 @@ def to_bytes(histograms: Mapping[str, Histogram], streams: int) -> bytes:
 
 
 def from_bytes(content: bytes) -> tuple[dict[str, Histogram], int]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as kept:
-        rows = zip(kept["names"], kept["counts"], kept["ends"], strict=True)
+    """The histograms of such a file, and the number of streams in them."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        rows = zip(file["names"], file["counts"], file["ends"], strict=True)
         found = {
             str(name): Histogram(counts, float(top), float(largest))
             for name, counts, (top, largest) in rows
         }
-        return found, int(kept["streams"])
+        return found, int(file["streams"])
 
 
 def _one_sided(histogram: Histogram) -> tuple[Any, ...]:
@@ -110,7 +113,7 @@ def _one_sided(histogram: Histogram) -> tuple[Any, ...]:
 
 
 def _mirrored(histogram: Histogram) -> tuple[Any, ...]:
-    """As of a symmetric distribution: the range is symmetric anyway."""
+    """The histogram of a distribution around 0: the range is symmetric anyway."""
     edges = np.linspace(-histogram.top, histogram.top, 2 * BINS + 1, dtype=np.float32)
     end = np.float32(histogram.largest)
     both = np.concatenate([histogram.counts[::-1], histogram.counts])

@@ -1,4 +1,4 @@
-"""What a model is calibrated on: streams of frames, of a dataset or of any video."""
+"""Footage for calibration: streams of frames from a dataset or any video."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,15 @@ from mrcfa.stream.segmenter import scaled
 from mrcfa.video.sources import Source, open_source
 
 STREAM = 16
-"""Frames of a stream, if there are more videos or more of a video. Several short streams show more
-than a long one."""
+"""Frames of a stream, if the data has more. Several short streams show more than one long one."""
 BEYOND_MEMORY = 3
-"""Frames at least that a stream has after its memory is full."""
+"""The fewest frames that a stream has after its memory is full."""
 
 
 @dataclass(frozen=True)
-class Shown:
+class FootageFrame:
+    """A frame, with the classes of its pixels if the data has them."""
+
     image: NDArray[np.uint8]
     """(h, w, 3), of the bundle's frame size."""
     truth: Classes | None
@@ -33,7 +34,7 @@ class Shown:
 @dataclass(frozen=True)
 class Footage:
     name: str
-    streams: tuple[tuple[Shown, ...], ...]
+    streams: tuple[tuple[FootageFrame, ...], ...]
 
     @property
     def frames(self) -> int:
@@ -41,7 +42,7 @@ class Footage:
 
     @property
     def labelled(self) -> bool:
-        return any(each.truth is not None for stream in self.streams for each in stream)
+        return any(frame.truth is not None for stream in self.streams for frame in stream)
 
 
 def footage(data: str, split: str | None, frames: int, bundle: Bundle) -> Footage:
@@ -54,11 +55,11 @@ def footage(data: str, split: str | None, frames: int, bundle: Bundle) -> Footag
         )
     count = max(1, frames // max(STREAM, shortest))
     if is_dataset(Path(data)):
-        found: Iterable[list[Shown]] = _of_dataset(Path(data), split, frames, count, bundle)
+        found: Iterable[list[FootageFrame]] = _of_dataset(Path(data), split, frames, count, bundle)
     else:
         found = _of_video(open_source(data), frames, count)
     size = bundle.manifest.frame
-    streams = [tuple(_fitted(each, size) for each in stream) for stream in found]
+    streams = [tuple(_fitted(frame, size) for frame in stream) for stream in found]
     streams = [stream for stream in streams if len(stream) >= shortest]
     if not streams:
         raise InvalidValue(
@@ -72,7 +73,7 @@ def footage(data: str, split: str | None, frames: int, bundle: Bundle) -> Footag
 
 def _of_dataset(
     root: Path, split: str | None, frames: int, count: int, bundle: Bundle
-) -> Iterator[list[Shown]]:
+) -> Iterator[list[FootageFrame]]:
     """The first frames of videos from all over the split: `train`, or `val` without that."""
     lacking = (root / "val.txt").is_file() and not (root / "train.txt").is_file()
     usual = "val" if lacking else "train"
@@ -82,41 +83,41 @@ def _of_dataset(
     for number in range(count):
         clip = videos.clips[number * len(videos.clips) // count]
         shown = islice(labelled_frames(videos, clip), frames // count)
-        yield [Shown(image, truth) for image, truth in shown]
+        yield [FootageFrame(image, truth) for image, truth in shown]
 
 
-def _of_video(source: Source, frames: int, count: int) -> Iterable[list[Shown]]:
-    """Stretches from all over it; of one that does not say how long it is, the beginning."""
+def _of_video(source: Source, frames: int, count: int) -> Iterable[list[FootageFrame]]:
+    """Parts from all over a video, or its beginning if its length is not known."""
     total = source.total or 0
     count = max(1, min(count, total * count // frames))
     length = frames // count
     starts = [number * max(0, total - length) // max(1, count - 1) for number in range(count)]
-    streams: list[list[Shown]] = [[] for _ in starts]
+    streams: list[list[FootageFrame]] = [[] for _ in starts]
     last = starts[-1] + length
     for number, frame in enumerate(islice(source, last)):
         for start, stream in zip(starts, streams, strict=True):
             if start <= number < start + length:
-                stream.append(Shown(frame.image, None))
+                stream.append(FootageFrame(frame.image, None))
     return streams
 
 
-def _fitted(shown: Shown, size: tuple[int, int]) -> Shown:
+def _fitted(shown: FootageFrame, size: tuple[int, int]) -> FootageFrame:
     if shown.image.shape[:2] == size:
         return shown
     truth = None if shown.truth is None else scaled(shown.truth, size)
-    return Shown(scaled(shown.image, size, "BILINEAR"), truth)
+    return FootageFrame(scaled(shown.image, size, "BILINEAR"), truth)
 
 
 def _refuse_still(made: Footage, data: str) -> None:
-    images = [each.image for stream in made.streams for each in stream]
+    images = [frame.image for stream in made.streams for frame in stream]
     if all(np.array_equal(image, images[0]) for image in images[1:]):
         flat = bool((images[0] == images[0][:1, :1]).all())
         what = "one colour, and nothing else" if flat else "the same picture in every frame"
         raise InvalidValue(
-            f"{data} shows {what}: no range can be told from it; give a video like those that the "
-            "bundle is for"
+            f"{data} shows {what}, so no range can be measured on it; give a video like those that "
+            "the bundle is for"
         )
 
 
-def images_of(stream: Sequence[Shown]) -> list[NDArray[np.uint8]]:
-    return [each.image for each in stream]
+def images_of(stream: Sequence[FootageFrame]) -> list[NDArray[np.uint8]]:
+    return [frame.image for frame in stream]

@@ -1,12 +1,14 @@
-"""Both graphs of a variant in ONNX Runtime on the CPU, frame by frame, with any tensor beside."""
+"""Both graphs of a variant in ONNX Runtime on the CPU, frame by frame, with any inner tensors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
+from onnx_ir.convenience import create_value_mapping
 
 from mrcfa.bundle.manifest import STATE
 
@@ -14,22 +16,21 @@ Arrays = dict[str, NDArray[Any]]
 Image = NDArray[np.uint8]
 
 
-class Session:
-    """One graph; what is in `seen` is answered too, beside the graph's own outputs."""
+class GraphSession:
+    """One graph, which returns the tensors named in `seen` beside its outputs."""
 
     def __init__(self, model: onnx.ModelProto, seen: Sequence[str] = (), threads: int = 0) -> None:
-        shown = onnx.ModelProto()
-        shown.CopyFrom(model)
-        kinds = {value.name: value for value in model.graph.value_info}
-        ends = {value.name for value in (*model.graph.input, *model.graph.output)}
-        self._fed = [name for name in seen if name in {each.name for each in model.graph.input}]
-        shown.graph.output.extend(kinds[name] for name in seen if name not in ends)
+        shown = ir.from_proto(model)
+        values = create_value_mapping(shown.graph)
+        self._fed = [name for name in seen if values[name].is_graph_input()]
+        ends = {*shown.graph.inputs, *shown.graph.outputs}
+        shown.graph.outputs.extend(values[name] for name in seen if values[name] not in ends)
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.disable_quant_qdq", "1")  # as the backend does
         self._session = ort.InferenceSession(
-            shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            ir.to_proto(shown).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
         self._names = [value.name for value in self._session.get_outputs()]
         self.inputs = {
@@ -39,14 +40,14 @@ class Session:
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> Arrays:
         fed = {name: inputs[name] for name in self.inputs}
-        answers = dict(zip(self._names, self._session.run(None, fed), strict=True))
-        return answers | {name: fed[name] for name in self._fed}
+        outputs = dict(zip(self._names, self._session.run(None, fed), strict=True))
+        return outputs | {name: fed[name] for name in self._fed}
 
 
 class Pair:
-    """Encoder, decoder and the state of one stream; of graphs for several, all see the same."""
+    """Encoder, decoder and state; every row of graphs for several streams gets the same frames."""
 
-    def __init__(self, encoder: Session, decoder: Session) -> None:
+    def __init__(self, encoder: GraphSession, decoder: GraphSession) -> None:
         self._encoder, self._decoder = encoder, decoder
         self.reset()
 
@@ -58,12 +59,12 @@ class Pair:
         return self._encoder.run({"image": np.repeat(image[None], streams, axis=0)})
 
     def decode(self, features: Mapping[str, NDArray[Any]]) -> Arrays:
-        answers = self._decoder.run({**features, **self._state})
-        self._state = {name: answers[f"{name}_out"] for name in self._state}
-        return answers
+        outputs = self._decoder.run({**features, **self._state})
+        self._state = {name: outputs[f"{name}_out"] for name in self._state}
+        return outputs
 
     def skip(self, features: Mapping[str, NDArray[Any]]) -> None:
-        """Remember a frame without an answer, as the decoder would."""
+        """Change the state as the decoder would, without running it."""
         if "memory" in self._state:
             entry = features["entry"][:, None]
             memory = np.concatenate([self._state["memory"][:, 1:], entry], axis=1)

@@ -1,6 +1,6 @@
-"""Puts Q/DQ nodes into a graph: some blocks of it are then computed in 8 bits.
+"""Q/DQ nodes in a graph: some blocks of it are then computed in 8 bits.
 
-TensorRT wants the operands of a product rounded and its answer not, but maps and the answers of
+TensorRT wants the operands of a product rounded and its result not, but maps and the results of
 attentions rounded where they are made, so that the kernel that makes them writes 8 bits.
 """
 
@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx_ir.convenience import create_value_mapping
 
-from mrcfa.export.quantization.blocks import Block, Wiring
+from mrcfa.bundle.edits import array_of, finished, inputs_of, name_of, new_constant, new_node
+from mrcfa.export.quantization.blocks import Block
 from mrcfa.export.quantization.formats import Format
 
 
@@ -25,124 +28,117 @@ def quantized(
 
     Weights have a scale for each output channel, other tensors one.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    insertion = _Insertion(copy, ranges, form)
+    copy = ir.from_proto(model)
+    insertion = _Insertion(copy.graph, ranges, form)
     for block in blocks:
         for name in block.tensors:
             insertion.round_tensor(name)
         for name in block.products:
             insertion.round_operands(name)
     insertion.finish()
-    inferred = onnx.shape_inference.infer_shapes(copy, strict_mode=True)
+    inferred = onnx.shape_inference.infer_shapes(finished(copy), strict_mode=True)
     onnx.checker.check_model(inferred)
     return inferred
 
 
 class _Insertion:
-    def __init__(self, model: onnx.ModelProto, ranges: Mapping[str, float], form: Format) -> None:
-        self._graph, self._ranges, self._form = model.graph, ranges, form
-        self._wiring = Wiring(model)
-        self._first: list[onnx.NodeProto] = []
-        self._behind: dict[str, list[onnx.NodeProto]] = {}
-        self._narrow: dict[str, str] = {}
+    def __init__(self, graph: ir.Graph, ranges: Mapping[str, float], form: Format) -> None:
+        self._graph, self._ranges, self._form = graph, ranges, form
+        self._nodes = {name_of(node): node for node in graph}
+        self._values = create_value_mapping(graph)
+        self._first: list[ir.Node] = []
+        self._behind: dict[ir.Value, list[ir.Node]] = {}
+        self._rounded: dict[ir.Value, ir.Node] = {}
+        """The node that brings a rounded tensor back to 16 bits."""
 
     def round_operands(self, product: str) -> None:
-        node = self._wiring.nodes[product]
-        for index, name in enumerate(node.input[:2]):
-            if name in self._wiring.constants:
-                axis = 0 if node.op_type == "Conv" else 1
-                node.input[index] = self._weight(name, axis, _scope(node))
+        """Round both operands of a product."""
+        node = self._nodes[product]
+        for index, value in enumerate(inputs_of(node)[:2]):
+            if value.is_initializer():
+                rounded = self._weight(value, 0 if node.op_type == "Conv" else 1, _scope(node))
             else:
-                node.input[index] = self._operand(name, _scope(node))
+                rounded = self._tensor(value, _scope(node))
+            node.replace_input_with(index, rounded.outputs[0])
 
     def round_tensor(self, name: str) -> None:
-        """For all that read it; what reads it in FP32 has numbers that never were FP16.
+        """Round a tensor for all its consumers.
 
-        TensorRT would write FP16 numbers for kernels that read the same ones.
+        A consumer in FP32 dequantizes it to FP32, so that TensorRT writes no FP16 numbers beside
+        the 8-bit ones.
         """
-        narrow = self._operand(name, _scope(self._wiring.makers[name]))
-        for reader in self._wiring.readers[name]:
-            if _casts_to_fp32(reader):
-                self._dequantize(name, reader)
-            else:
-                reader.input[:] = [narrow if each == name else each for each in reader.input]
+        value = self._values[name]
+        maker = value.producer()
+        assert maker is not None
+        rounded = self._tensor(value, _scope(maker))
+        for node, index in value.uses():
+            if _casts_to_fp32(node):
+                self._dequantize(rounded, node)
+            elif node.op_type != "QuantizeLinear":
+                node.replace_input_with(index, rounded.outputs[0])
 
     def finish(self) -> None:
-        """Every new node behind the one that makes what it reads; rounded weights go."""
-        nodes = list(self._first)
-        for node in self._graph.node:
-            nodes.append(node)
-            for name in node.output:
-                nodes += self._behind.get(name, [])
-        del self._graph.node[:]
-        self._graph.node.extend(nodes)
-        needed = {name for node in nodes for name in node.input}
-        for unused in [each for each in self._graph.initializer if each.name not in needed]:
-            self._graph.initializer.remove(unused)
+        """Put every new node behind the one that makes its input, and new weights first."""
+        for maker in self._nodes.values():
+            behind = [node for value in maker.outputs for node in self._behind.get(value, ())]
+            self._graph.insert_after(maker, behind)
+        self._graph.insert_before(self._graph[0], self._first)
 
-    def _operand(self, name: str, scope: str) -> str:
-        if name not in self._narrow:
-            self._narrow[name] = f"{name}/dequantized"
-            scale = self._form.scale(np.float32(self._ranges[name]))
-            facts = [self._constant(f"{name}/scale", scale), self._zero(f"{name}/zero", ())]
-            made = name in self._wiring.makers
-            added = self._behind.setdefault(name, []) if made else self._first
-            added += [
-                _node("QuantizeLinear", [name, *facts], f"{name}/quantized", scope),
-                _node("DequantizeLinear", [f"{name}/quantized", *facts], self._narrow[name], scope),
+    def _tensor(self, value: ir.Value, scope: str) -> ir.Node:
+        if value not in self._rounded:
+            name = name_of(value)
+            numbers = self._scale_and_zero(name, self._form.scale(np.float32(self._ranges[name])))
+            quantize = _node("QuantizeLinear", [value, *numbers], f"{name}/quantized", scope)
+            back = [quantize.outputs[0], *numbers]
+            self._rounded[value] = _node("DequantizeLinear", back, f"{name}/dequantized", scope)
+            made = value.producer() is not None
+            nodes = self._behind.setdefault(value, []) if made else self._first
+            nodes += [quantize, self._rounded[value]]
+        return self._rounded[value]
+
+    def _weight(self, value: ir.Value, axis: int, scope: str) -> ir.Node:
+        """Round a weight with a scale for each output channel, which are along `axis`."""
+        if value not in self._rounded:
+            name, weight = name_of(value), array_of(value).astype(np.float32)
+            others = tuple(other for other in range(weight.ndim) if other != axis)
+            scale = self._form.scale(np.abs(weight).max(axis=others, keepdims=True))
+            narrow = f"{name}/quantized"
+            back = [
+                new_constant(self._graph, narrow, self._form.tensor(narrow, weight / scale)),
+                *self._scale_and_zero(name, scale.ravel()),
             ]
-        return self._narrow[name]
+            answer = f"{name}/dequantized"
+            self._rounded[value] = _node("DequantizeLinear", back, answer, scope, axis=axis)
+            self._first.append(self._rounded[value])
+        return self._rounded[value]
 
-    def _dequantize(self, name: str, cast: onnx.NodeProto) -> None:
-        """In place of a cast to FP32."""
-        scale = self._form.scale(np.float32(self._ranges[name])).astype(np.float32)
-        facts = [self._constant(f"{cast.output[0]}/scale", scale), f"{name}/zero"]
+    def _scale_and_zero(self, name: str, scale: NDArray[np.float16]) -> list[ir.Value]:
+        """New constants: the scale and the zero point of a rounded tensor."""
+        zero = self._form.tensor("", np.zeros(scale.shape, np.float32))
+        contents = {f"{name}/scale": np.asarray(scale), f"{name}/zero": zero}
+        return [new_constant(self._graph, *content) for content in contents.items()]
+
+    def _dequantize(self, rounded: ir.Node, cast: ir.Node) -> None:
+        """Make a cast to FP32 read the 8 bits."""
+        narrow, scale, zero = inputs_of(rounded)
+        name = f"{name_of(cast.outputs[0])}/scale"
+        wide = new_constant(self._graph, name, array_of(scale).astype(np.float32))
         cast.op_type = "DequantizeLinear"
-        cast.input[:] = [f"{name}/quantized", *facts]
-        del cast.attribute[:]
-
-    def _weight(self, name: str, axis: int, scope: str) -> str:
-        """Per output channel: the first axis of a conv's weights, the last of a product's."""
-        if name not in self._narrow:
-            self._narrow[name] = f"{name}/dequantized"
-            weight = numpy_helper.to_array(self._wiring.constants[name]).astype(np.float32)
-            others = tuple(each for each in range(weight.ndim) if each != axis)
-            scale = self._form.scale(np.abs(weight).max(axis=others))
-            along = [-1 if each == axis else 1 for each in range(weight.ndim)]
-            scaled = weight / scale.astype(np.float32).reshape(along)
-            self._graph.initializer.append(self._form.tensor(f"{name}/quantized", scaled))
-            inputs = [
-                f"{name}/quantized",
-                self._constant(f"{name}/scale", scale),
-                self._zero(f"{name}/zero", scale.shape),
-            ]
-            answer = self._narrow[name]
-            self._first.append(_node("DequantizeLinear", inputs, answer, scope, axis=axis))
-        return self._narrow[name]
-
-    def _constant(self, name: str, values: np.ndarray) -> str:
-        self._graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
-
-    def _zero(self, name: str, shape: tuple[int, ...]) -> str:
-        self._graph.initializer.append(self._form.tensor(name, np.zeros(shape, np.float32)))
-        return name
+        cast.attributes.clear()
+        cast.resize_inputs(3)
+        for index, value in enumerate((narrow, wide, zero)):
+            cast.replace_input_with(index, value)
 
 
-def _casts_to_fp32(node: onnx.NodeProto) -> bool:
-    if node.op_type != "Cast":
-        return False
-    return bool(helper.get_node_attr_value(node, "to") == onnx.TensorProto.FLOAT)
+def _casts_to_fp32(node: ir.Node) -> bool:
+    return node.op_type == "Cast" and node.attributes.get_int("to") == onnx.TensorProto.FLOAT
 
 
-def _scope(node: onnx.NodeProto) -> str:
-    return node.name.rpartition("/")[0]
+def _scope(node: ir.Node) -> str:
+    return name_of(node).rpartition("/")[0]
 
 
-def _node(
-    kind: str, inputs: list[str], output: str, scope: str, **attributes: Any
-) -> onnx.NodeProto:
-    """Named like its neighbours, so that it belongs to their stage."""
-    name = f"{scope}/{inputs[0].replace('/', '.')}/{kind}"
-    return helper.make_node(kind, inputs, [output], name=name, **attributes)
+def _node(kind: str, inputs: list[ir.Value], output: str, scope: str, **attributes: Any) -> ir.Node:
+    """A node that is named like its neighbours, so that it belongs to their stage."""
+    name = f"{scope}/{name_of(inputs[0]).replace('/', '.')}/{kind}"
+    return new_node(kind, inputs, [output], name, **attributes)

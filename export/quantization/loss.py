@@ -1,4 +1,4 @@
-"""What 8 bits cost on given footage: points of mIoU, or of agreement where nothing is labelled."""
+"""The loss of an 8-bit bundle on footage: points of mIoU, or of agreement without labels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from mrcfa.export.quantization.footage import Footage
 from mrcfa.stream.stream import Stream
 
 WORST_SHARE = 0.005
-"""Smaller classes are left out of the worst: one pixel of a dozen would decide."""
+"""The smallest class, as a share of the pixels, that counts in the worst IoU. In smaller classes a
+single pixel of a dozen would decide."""
 Advance = Callable[[], None]
 Mask = NDArray[np.uint8]
 
@@ -21,45 +22,47 @@ Mask = NDArray[np.uint8]
 @dataclass(frozen=True)
 class Score:
     loss: float
-    """In points, against the reference."""
+    """Points that are lost against the reference."""
     agreement: float
     """Share of pixels with the reference's class."""
     mean_iou: float
-    """Of the masks of the worst stream, the reference's being the truth: what is compared elsewhere
-    is short as well, and a class that it hardly shows counts as much as any other."""
+    """The lowest mean IoU of a stream, with the reference's masks as truth. Comparisons on other
+    machines are as short, and a class with few pixels counts there as much as any other."""
     worst_iou: float
-    """Of a class in all of them, or in any."""
+    """The lowest IoU of a class, in one stream or in all streams together."""
 
 
 class Judge:
-    """Holds the reference's masks of the footage, and compares others with them."""
+    """The reference's masks of the footage, which other bundles' masks are compared with."""
 
     def __init__(self, bundle: Bundle, footage: Footage, threads: int, advance: Advance) -> None:
         self._footage, self._threads = footage, threads
         self._classes = len(bundle.manifest.classes)
-        self._wanted = self._masks(bundle.path, None, advance)
-        self._mean_iou = self._scored(self._wanted)
+        self._expected = self._masks(bundle.path, None, advance)
+        self._mean_iou = self._labelled_iou(self._expected)
         self.measure = "mIoU" if footage.labelled else "agreement"
 
     def score(self, path: Path, precision: str, advance: Advance) -> Score:
-        """Of the bundle at `path`."""
+        """The score of the bundle at `path`."""
         found = self._masks(path, precision, advance)
-        streams = [self._alike(*each) for each in zip(found, self._wanted, strict=True)]
+        streams = [self._confusion(*masks) for masks in zip(found, self._expected, strict=True)]
         whole = ConfusionMatrix(self._classes)
-        whole.counts = np.sum([each.counts for each in streams], axis=0)
+        whole.counts = np.sum([stream.counts for stream in streams], axis=0)
         agreement = whole.pixel_accuracy
-        loss = self._mean_iou - self._scored(found) if self._footage.labelled else 1 - agreement
+        loss = 1 - agreement
+        if self._footage.labelled:
+            loss = self._mean_iou - self._labelled_iou(found)
         return Score(
             100 * loss,
             agreement,
-            min(each.mean_iou for each in streams),
-            min(float(each.iou[each.shares >= WORST_SHARE].min()) for each in (whole, *streams)),
+            min(stream.mean_iou for stream in streams),
+            min(float(part.iou[part.shares >= WORST_SHARE].min()) for part in (whole, *streams)),
         )
 
-    def _alike(self, masks: list[Mask], wanted: list[Mask]) -> ConfusionMatrix:
+    def _confusion(self, masks: list[Mask], expected: list[Mask]) -> ConfusionMatrix:
         confusion = ConfusionMatrix(self._classes)
-        for mask, other in zip(masks, wanted, strict=True):
-            confusion.add(mask, other)
+        for mask, truth in zip(masks, expected, strict=True):
+            confusion.add(mask, truth)
         return confusion
 
     def _masks(self, path: Path, precision: str | None, advance: Advance) -> list[list[Mask]]:
@@ -68,15 +71,16 @@ class Judge:
             for shown in self._footage.streams:
                 stream.reset()
                 found.append([])
-                for each in shown:
-                    found[-1].append(stream(each.image))
+                for frame in shown:
+                    found[-1].append(stream(frame.image))
                     advance()
         return found
 
-    def _scored(self, masks: list[list[Mask]]) -> float:
+    def _labelled_iou(self, masks: list[list[Mask]]) -> float:
+        """Mean IoU with the footage's labels."""
         confusion = ConfusionMatrix(self._classes)
         for stream, shown in zip(masks, self._footage.streams, strict=True):
-            for mask, each in zip(stream, shown, strict=True):
-                if each.truth is not None:
-                    confusion.add(mask, each.truth)
+            for mask, frame in zip(stream, shown, strict=True):
+                if frame.truth is not None:
+                    confusion.add(mask, frame.truth)
         return confusion.mean_iou

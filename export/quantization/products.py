@@ -1,7 +1,7 @@
-"""Graphs for GPUs in the forms of 8-bit products; FP16 until Q/DQ nodes are put in.
+"""Graphs for GPUs with matrix products for 1×1 convs, in FP16 until they get Q/DQ nodes.
 
-TensorRT's 8-bit convs with a scale for each channel answer in FP32. Its 8-bit matrix products
-answer in FP16, and the scales are part of the kernel that reads the answer: half the bytes.
+TensorRT's 8-bit convs with a scale for each channel write FP32. Its 8-bit matrix products write
+FP16, and the scales are part of the kernel that reads the result: half the bytes.
 """
 
 import torch
@@ -43,7 +43,7 @@ class ProductFFN(nn.Module):
 def in_products(graph: nn.Module) -> nn.Module:
     """FP16 with products for 1×1 convs, norms in FP32, and the residual stream in FP16.
 
-    Eight bits round coarser than FP16, so a wide residual stream would keep nothing that is there.
+    8 bits round more than FP16 does, so an FP32 residual stream would keep digits that are noise.
     """
     for part in list(graph.modules()):
         for name, child in list(part.named_children()):

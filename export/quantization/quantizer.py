@@ -11,16 +11,16 @@ from mrcfa.bundle import MANIFEST, WEIGHTS, Bundle, write_bundle
 from mrcfa.bundle.manifest import Limits, Manifest, Output, Quantization, Variant
 from mrcfa.data.decoding import printable
 from mrcfa.errors import AlreadyExists, InvalidValue
-from mrcfa.export.check import check_graphs
 from mrcfa.export.exporter import ExportOptions, Traced, trace_variant
 from mrcfa.export.onnx_graph import logits_name
-from mrcfa.export.ort_cpu.turns import brought_out
+from mrcfa.export.ort_cpu.scan import with_output
+from mrcfa.export.proof import check_graphs
 from mrcfa.export.quantization.blocks import Block, blocks_of, rounded_tensors
 from mrcfa.export.quantization.calibration import Histogram, collect, ranges
 from mrcfa.export.quantization.choices import Method
 from mrcfa.export.quantization.footage import BEYOND_MEMORY, Footage, footage, images_of
 from mrcfa.export.quantization.formats import Format, format_named
-from mrcfa.export.quantization.graphs import Pair, Session
+from mrcfa.export.quantization.graphs import GraphSession, Pair
 from mrcfa.export.quantization.insertion import quantized
 from mrcfa.export.quantization.limits import limits_of, shares_of
 from mrcfa.export.quantization.loss import Judge, Score
@@ -34,22 +34,22 @@ from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights
 
 MEASURE = 4
-"""Goes up with what intermediate results mean."""
+"""The version of intermediate results, which goes up when they change their meaning."""
 OPSET = 19
 """The first whose Q/DQ nodes take FP16 and FP8; TensorRT 10.3 reads it."""
 Show = Callable[[str, float], None]
-"""Hears what is being done, and which share of it is."""
+"""A function that shows a step and the share of it that is done."""
 
 
 @dataclass(frozen=True)
 class QuantizeOptions:
     data: str
     split: str | None = None
-    """Of a dataset; None takes `train`, or `val` where that is missing."""
+    """A dataset's split; None takes `train`, or `val` where that is missing."""
     frames: int = 64
     precision: str = "int8"
     method: Method | None = None
-    """None takes the format's own."""
+    """None takes the precision's own."""
     keep_loss: float = 0.5
     force: bool = False
     threads: int = 0
@@ -134,16 +134,16 @@ class _Quantizer:
         return trace_variant(VARIANTS[self._form.name], model, options, lambda text: None)
 
     def _histograms(self) -> dict[str, Histogram]:
-        """Of every tensor that 8 bits may have, over all streams."""
+        """Histograms of every tensor that may be rounded, over all streams."""
         streams = self._footage.streams
         histograms, done = self._work.histograms()
         tensors = {
-            part: rounded_tensors(graph, [each for each in self._blocks if each.part == part])
+            part: rounded_tensors(graph, [block for block in self._blocks if block.part == part])
             for part, graph in self._traced.graphs.items()
         }
         pair = Pair(
             *(
-                Session(graph, tensors[part], self._options.threads)
+                GraphSession(graph, tensors[part], self._options.threads)
                 for part, graph in self._traced.graphs.items()
             )
         )
@@ -160,7 +160,7 @@ class _Quantizer:
             return known
         graphs = dict(self._traced.graphs)
         if self._bundle.manifest.output is Output.MASK:
-            graphs["decoder"] = brought_out(graphs["decoder"], logits_name(False))
+            graphs["decoder"] = with_output(graphs["decoder"], logits_name(False))
         config = self._bundle.config
         images = images_of(self._footage.streams[0])[: config.depth + BEYOND_MEMORY]
         last = len(images) - 1
@@ -174,7 +174,7 @@ class _Quantizer:
         return known
 
     def _scores(self, order: list[Block], limits: Ranges) -> Callable[[int], Score]:
-        """The score with the first so many blocks in 8 bits, measured once."""
+        """A function that scores the first `count` blocks in 8 bits, each count once."""
         frames = self._footage.frames
         threads = self._options.threads
         advance = self._counter("reference", frames)
@@ -195,13 +195,13 @@ class _Quantizer:
     def _graphs(self, blocks: list[Block], limits: Ranges) -> dict[str, onnx.ModelProto]:
         return {
             part: quantized(
-                graph, [each for each in blocks if each.part == part], limits[part], self._form
+                graph, [block for block in blocks if block.part == part], limits[part], self._form
             )
             for part, graph in self._traced.graphs.items()
         }
 
     def _candidate(self, graphs: Mapping[str, onnx.ModelProto]) -> Path:
-        """A bundle of these graphs alone, to be judged as any bundle is."""
+        """A bundle of these graphs alone, which is scored like any bundle."""
         traced = replace(self._traced, graphs=graphs, whole=graphs)
 
         def fill(folder: Path) -> Manifest:
@@ -214,7 +214,7 @@ class _Quantizer:
     def _described(
         self, graphs: Mapping[str, onnx.ModelProto], found: Quantization, score: Score
     ) -> Variant:
-        """With limits that were measured on the built-in clip and the footage."""
+        """The variant, with limits that were measured on the built-in clip and the footage."""
         folder = self._candidate(graphs)
         traced, manifest = replace(self._traced, graphs=graphs, whole=graphs), self._bundle.manifest
         unlimited = Limits(1.0, 1.0, 0.0, 0.0, 0.0)
@@ -260,7 +260,7 @@ def _by_part(found: Mapping[str, float]) -> dict[str, dict[str, float]]:
 
 
 def _identity(bundle: Bundle, options: QuantizeOptions) -> str:
-    """Changes with anything that intermediate results depend on."""
+    """A fingerprint of everything that intermediate results depend on."""
     manifest = bundle.manifest
     return fingerprint(
         (mrcfa.__version__, MEASURE),
@@ -274,7 +274,7 @@ def _identity(bundle: Bundle, options: QuantizeOptions) -> str:
 def _added(
     bundle: Bundle, name: str, variant: Variant, graphs: Mapping[str, onnx.ModelProto]
 ) -> Bundle:
-    """A variant that is replaced keeps its files until the manifest names the new ones."""
+    """The bundle with this variant; files of a replaced one stay until the manifest is written."""
     contents = {part: graph.SerializeToString() for part, graph in graphs.items()}
     files = {part: graph.file for part, graph in variant.graphs.items()}
     if set(files.values()) & bundle.manifest.files.keys():

@@ -1,4 +1,4 @@
-"""How much each block suffers in 8 bits, and how many of them a model can have so."""
+"""The error that each block causes in 8 bits, and the most blocks that a loss allows."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from mrcfa.errors import Unsupported
 from mrcfa.export.quantization.blocks import Block
 from mrcfa.export.quantization.formats import Format
-from mrcfa.export.quantization.graphs import Arrays, Image, Pair, Session
+from mrcfa.export.quantization.graphs import Arrays, GraphSession, Image, Pair
 from mrcfa.export.quantization.insertion import quantized
 
 Graphs = Mapping[str, onnx.ModelProto]
-"""`encoder` and `decoder`, which has its logits among its outputs."""
+"""`encoder` and `decoder`; the decoder has the logits among its outputs."""
 Ranges = Mapping[str, Mapping[str, float]]
 """The largest number of every tensor that may be rounded, by graph and name."""
 
@@ -21,7 +21,7 @@ Ranges = Mapping[str, Mapping[str, float]]
 class Sensitivity:
     """Errors of the last frame's logits in a short stream with one block at a time in 8 bits.
 
-    `seen` are the frames that the last one looks at, itself included; the others are encoded once.
+    `seen` are the last frame and its references; other frames are encoded once.
     """
 
     def __init__(
@@ -34,17 +34,19 @@ class Sensitivity:
         threads: int,
     ) -> None:
         self._graphs, self._ranges, self._form, self._threads = graphs, ranges, form, threads
-        self._encoder, self._decoder = (Session(graph, (), threads) for graph in graphs.values())
+        self._encoder, self._decoder = (
+            GraphSession(graph, (), threads) for graph in graphs.values()
+        )
         self._images, self._seen = images, seen
         pair = Pair(self._encoder, self._decoder)
         self._features = [pair.encode(image) for image in images]
-        self._wanted = _answer(pair, self._features)
-        self._range = max(float(np.ptp(self._wanted)), 1e-9)
+        self._expected = _last_logits(pair, self._features)
+        self._range = max(float(np.ptp(self._expected)), 1e-9)
 
     def of(self, block: Block) -> float:
-        """Mean error of logits, as a share of their range."""
+        """Mean error of the logits with this block in 8 bits, as a share of their range."""
         graph = quantized(self._graphs[block.part], [block], self._ranges[block.part], self._form)
-        session = Session(graph, (), self._threads)
+        session = GraphSession(graph, (), self._threads)
         features = list(self._features)
         if block.part == "encoder":
             pair = Pair(session, self._decoder)
@@ -52,24 +54,24 @@ class Sensitivity:
                 features[number] = pair.encode(self._images[number])
         else:
             pair = Pair(self._encoder, session)
-        return float(np.abs(_answer(pair, features) - self._wanted).mean()) / self._range
+        return float(np.abs(_last_logits(pair, features) - self._expected).mean()) / self._range
 
 
-def _answer(pair: Pair, features: Sequence[Arrays]) -> NDArray[np.float32]:
-    """Logits of the last frame; the others are only remembered."""
+def _last_logits(pair: Pair, features: Sequence[Arrays]) -> NDArray[np.float32]:
+    """Logits of the last frame; earlier frames only fill the memory."""
     *earlier, last = features
-    for each in earlier:
-        pair.skip(each)
+    for frame in earlier:
+        pair.skip(frame)
     return pair.decode(last)["logits"].astype(np.float32)
 
 
 def most_blocks(
     blocks: int, loss: Callable[[int], float], allowed: float
 ) -> tuple[int, dict[int, float]]:
-    """How many blocks, the least sensitive first, lose no more than allowed; and what was measured.
+    """The most blocks, in order of sensitivity, whose loss is allowed, and the measured losses.
 
-    All are tried, and a quarter, half and three quarters of them for the curve; then the bounds
-    are halved.
+    All are measured, and a quarter, half and three quarters of them for the curve; then bisection
+    finds the number.
     """
     curve: dict[int, float] = {}
     for quarter in (4, 3, 2, 1):

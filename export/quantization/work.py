@@ -8,28 +8,28 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mrcfa.export.quantization.calibration import Histogram, from_bytes, to_bytes
-from mrcfa.machine.kept import Kept
+from mrcfa.machine.result_cache import ResultCache
 
 HISTOGRAMS = "histograms"
 
 
 class Work:
-    """What outlives an interruption and not a success, and a folder for candidates."""
+    """Results that an interruption leaves and a success removes, and a folder for candidates."""
 
-    def __init__(self, kept: Kept, folder: Path) -> None:
+    def __init__(self, kept: ResultCache, folder: Path) -> None:
         self._kept, self.folder = kept, folder
 
     @classmethod
     @contextmanager
     def on(cls, identity: str) -> Iterator["Work"]:
         """This very work, with what an interruption left of it."""
-        kept = Kept("quantize", identity)
+        kept = ResultCache("quantize", identity)
         with TemporaryDirectory(prefix="mrcfa-quantize-") as folder:
             yield cls(kept, Path(folder))
-        kept.forget()
+        kept.clear()
 
     def histograms(self) -> tuple[dict[str, Histogram], int]:
-        """And how many streams they hold."""
+        """The kept histograms and the number of streams in them."""
         known = self._kept.load(HISTOGRAMS)
         return from_bytes(known) if known is not None else ({}, 0)
 

@@ -23,7 +23,7 @@ from mrcfa.backends.records import (
 )
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.bundle.manifest import Output
-from mrcfa.console.notices import tell
+from mrcfa.console.notices import warn
 from mrcfa.data.labels import Colour
 from mrcfa.errors import InvalidValue, Unsupported, named
 from mrcfa.machine.extras import MissingExtra, extras_named, load
@@ -229,4 +229,4 @@ def _explain(backend: Backend, bundle: Bundle, reasons: list[str], strict: bool)
         return
     if strict:
         raise Unsupported(f"only {backend.name} can run {bundle.path} here: {'; '.join(reasons)}")
-    tell(f"{backend.name} runs instead of TensorRT: {'; '.join(reasons)}")
+    warn(f"{backend.name} runs instead of TensorRT: {'; '.join(reasons)}")

@@ -2,7 +2,7 @@
 
 from mrcfa.backends.cuda import CudaGraph, CudaStream
 from mrcfa.backends.plans import Context, Tensors
-from mrcfa.console.notices import tell
+from mrcfa.console.notices import warn
 from mrcfa.errors import MrcfaError
 
 
@@ -15,7 +15,7 @@ class GraphUse:
     def give_up(self, reason: object) -> None:
         if self.wanted:
             self.wanted, self.failed = False, True
-            tell(f"CUDA graphs cannot be recorded: {reason}; kernels are launched one by one")
+            warn(f"CUDA graphs cannot be recorded: {reason}; kernels are launched one by one")
 
 
 class Launch:

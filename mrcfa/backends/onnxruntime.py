@@ -17,7 +17,7 @@ from mrcfa.backends.cuda_context import no_gpu
 from mrcfa.backends.records import BACKENDS, Place
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.bundle.manifest import STATE, Device
-from mrcfa.console.notices import tell
+from mrcfa.console.notices import warn
 from mrcfa.errors import MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.machine import hardware
 from mrcfa.machine.extras import install_command
@@ -46,7 +46,7 @@ class OnnxRuntimeBackend(TwoGraphs):
                 raise
             if options.strict:
                 raise Unsupported(str(error)) from None
-            tell(f"{error}; ONNX Runtime goes on with the CPU")
+            warn(f"{error}; ONNX Runtime goes on with the CPU")
             self._open(bundle, RECORD.place("cpu"), options)
 
     def _open(self, bundle: Bundle, place: Place, options: Options) -> None:
@@ -196,7 +196,7 @@ def open_session(
     told = f"not the GPU but the CPU runs {_nodes_on_cpu(session)} of {path.name}"
     if strict:
         raise Unfit(told)
-    tell(told)
+    warn(told)
     return session
 
 

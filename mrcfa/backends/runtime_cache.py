@@ -12,7 +12,7 @@ from typing import Any
 
 from mrcfa.backends.cuda_context import Cuda, Held
 from mrcfa.bundle.flavours import complaint, heard
-from mrcfa.console.notices import tell
+from mrcfa.console.notices import warn
 from mrcfa.errors import MrcfaError
 from mrcfa.machine.files import cache_folder, write_whole
 from mrcfa.machine.hardware import Gpu
@@ -51,7 +51,7 @@ class RuntimeCache:
         try:
             write_whole(self._path, digest + content)
         except MrcfaError as error:
-            tell(f"{error}, so TensorRT-RTX compiles this engine again at every start")
+            warn(f"{error}, so TensorRT-RTX compiles this engine again at every start")
         self._known = digest
 
     def _loaded(self) -> bytes:
@@ -74,7 +74,7 @@ class RuntimeCache:
         return digest
 
     def _refused(self, why: str) -> bytes:
-        tell(f"the runtime cache {self._path} {why}; TensorRT-RTX compiles this engine anew")
+        warn(f"the runtime cache {self._path} {why}; TensorRT-RTX compiles this engine anew")
         return b""
 
 
@@ -89,5 +89,5 @@ def _place(trt: ModuleType, gpu: Gpu, plans: list[str]) -> Path | None:
     try:
         return cache_folder("tensorrt-rtx", name)
     except MrcfaError as error:
-        tell(error)
+        warn(error)
         return None

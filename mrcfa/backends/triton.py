@@ -23,7 +23,7 @@ from mrcfa.backends.served import Served
 from mrcfa.backends.shared_frames import Ends, SharedFrames
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.bundle.manifest import Device, Output
-from mrcfa.console.notices import tell
+from mrcfa.console.notices import warn
 from mrcfa.errors import (
     Damaged,
     InvalidValue,
@@ -108,7 +108,7 @@ class TritonBackend(Backend):
             time.sleep(PAUSE_S)
             self._find_again()
         if lost and state.total:
-            tell(
+            warn(
                 f"{self._address} lost this stream's memory before frame {state.total} ({lost}); "
                 f"a new sequence begins with frame {state.total}"
             )

@@ -15,7 +15,7 @@ from mrcfa.bundle.graph_file import check_graph
 from mrcfa.bundle.manifest import Device, Engine, FileEntry, Graph, Manifest, Variant
 from mrcfa.bundle.precisions import EIGHT_BITS, PREFERRED, precision_named
 from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState, named
-from mrcfa.machine.files import locked, refusals_told, replaced, sha256, write_whole
+from mrcfa.machine.files import locked, replaced, sha256, write_errors_reported, write_whole
 from mrcfa.model.config import Config
 
 MANIFEST = "manifest.json"
@@ -186,7 +186,7 @@ class Bundle:
         `change` gets the manifest that is on disk now, because another process may have added to
         the bundle, and returns the new manifest and the names to drop. The lock keeps others out.
         """
-        with refusals_told(str(self.path)), locked(self.path):
+        with write_errors_reported(str(self.path)), locked(self.path):
             current = Bundle.open(self.path)
             before, now = self.manifest.files, current.manifest.files
             if any(now.get(name) != before.get(name) for name in sources):

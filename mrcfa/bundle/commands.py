@@ -9,10 +9,10 @@ from mrcfa.console.arguments import AsJson
 
 
 def inspect(
-    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    bundle: Annotated[Path, typer.Argument(help="Directory of the bundle.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what is in a bundle without loading it."""
+    """Print a bundle's contents (config, variants, parity, engines) without loading its graphs."""
     from mrcfa.bundle import Bundle
     from mrcfa.bundle.inspection import summary
 

@@ -1,4 +1,4 @@
-"""Looks into an ONNX file before a runtime may load it; machines that run bundles have no `onnx`.
+"""A check of an ONNX file before a runtime loads it, on machines that have no `onnx`.
 
 A graph comes from elsewhere. It is refused if it keeps tensors in other files, whose content no
 hash covers, if it has nodes that may run without end, or if its ends are not what the manifest
@@ -53,7 +53,7 @@ def check_graph(content: bytes, path: Path, expected: Graph | None = None) -> No
 
 
 Field = tuple[int, int, int, int]
-"""Number, wire type, and where the content begins and ends; of a varint its value and 0."""
+"""Number, wire type, start and end of the content; a varint has its value and 0 instead."""
 
 
 def _varint(content: bytes, place: int, end: int) -> tuple[int, int]:
@@ -79,7 +79,7 @@ class _Reader:
         """Nodes of the graphs, by domain and operator."""
         self._calls_in_functions: set[tuple[bytes, bytes]] = set()
         self._seen = 0
-        """Fields."""
+        """Fields that were read."""
 
     def check(self) -> None:
         self._message("model", 0, len(self._content), None, 0)
@@ -175,7 +175,7 @@ class _Reader:
         found = {}
         for graph in self._inside((0, len(self._content)), 7):
             for value in self._inside(graph, number):
-                names = [self._content[slice(*each)] for each in self._inside(value, 1)]
+                names = [self._content[slice(*span)] for span in self._inside(value, 1)]
                 dtype, shape = "", []
                 for kind in self._inside(value, 2):
                     for tensor in self._inside(kind, 1):
@@ -189,7 +189,7 @@ class _Reader:
         return found
 
     def _inside(self, place: tuple[int, int], wanted: int) -> list[tuple[int, int]]:
-        """Where the messages or texts of one field lie."""
+        """Start and end of every message or text in one field."""
         return [
             (start, end)
             for number, wire, start, end in self._fields(*place)
@@ -197,7 +197,7 @@ class _Reader:
         ]
 
     def _length(self, axis: tuple[int, int]) -> int:
-        """0 if the axis is dynamic."""
+        """The length of an axis; 0 if it is dynamic."""
         found = 0
         for number, wire, value, _ in self._fields(*axis):
             if number in (1, 2):

@@ -1,1 +1,1 @@
-"""The terminal: arguments, notices and progress."""
+"""The terminal: arguments, warnings and progress."""

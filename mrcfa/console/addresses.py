@@ -1,4 +1,4 @@
-"""Addresses of cameras and servers as they may be shown: without the secrets in them."""
+"""Camera and server addresses with their secrets removed, safe to show."""
 
 import re
 
@@ -12,12 +12,12 @@ _SECRETS = [
 
 
 def without_secrets(text: str) -> str:
-    """The text with `***` for users, passwords and queries of the addresses in it."""
-    return _ADDRESS.sub(_cleaned, text)
+    """The text with users, passwords and queries of its addresses replaced by `***`."""
+    return _ADDRESS.sub(_masked, text)
 
 
-def _cleaned(found: re.Match[str]) -> str:
+def _masked(found: re.Match[str]) -> str:
     address = found[0]
-    for secret, shown in _SECRETS:
-        address = re.sub(secret, shown, address, flags=re.IGNORECASE)
+    for secret, replacement in _SECRETS:
+        address = re.sub(secret, replacement, address, flags=re.IGNORECASE)
     return address

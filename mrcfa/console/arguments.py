@@ -1,42 +1,88 @@
-"""Parsers of command-line text: sizes, offsets, names; bad text is an error with an example."""
+"""Command-line options that several verbs share, and parsers for sizes, offsets and names.
+
+Text that cannot be parsed is an error that shows an example.
+"""
 
 from typing import Annotated, Any
 
 import typer
 
-from mrcfa.console.notices import tell
+from mrcfa.console.notices import warn
 from mrcfa.errors import InvalidValue
 
+ABLATIONS, ADVANCED = "Paper's ablations", "Advanced"
+"""Panels of `--help` for rare options."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Keep = Annotated[float | None, typer.Option(help="Share of tokens that STM keeps.")]
-Scales = Annotated[int | None, typer.Option(help="Scales of affinity, 1 to 4, from 1/32 on.")]
-Sar = Annotated[bool, typer.Option("--sar/--no-sar", help="Refine affinities at each scale.")]
-Maa = Annotated[bool, typer.Option("--maa/--no-maa", help="Aggregate affinities over scales.")]
+References = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=ABLATIONS,
+        metavar="N,N,…",
+        help="Frames from each reference to the target, such as 9,6,3. Default: the preset's.",
+    ),
+]
+Keep = Annotated[
+    float | None,
+    typer.Option(
+        rich_help_panel=ABLATIONS,
+        metavar="SHARE",
+        help="Share of a reference's tokens that STM keeps. Default: 0.8 for b0, 0.5 for others.",
+    ),
+]
+Scales = Annotated[
+    int | None,
+    typer.Option(
+        rich_help_panel=ABLATIONS,
+        metavar="N",
+        help="Number of affinity scales, 1 to 4, from 1/32 on. Default: the preset's.",
+    ),
+]
+Sar = Annotated[
+    bool,
+    typer.Option(
+        "--sar/--no-sar",
+        rich_help_panel=ABLATIONS,
+        help="Refine the affinities of each scale (SAR).",
+    ),
+]
+Maa = Annotated[
+    bool,
+    typer.Option(
+        "--maa/--no-maa",
+        rich_help_panel=ABLATIONS,
+        help="Aggregate the affinities over the scales (MAA).",
+    ),
+]
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """`480x864` -> (480, 864): height first, everywhere in mrcfa."""
+    """Parse `480x864` as (480, 864); sizes in mrcfa are always height first."""
     first, _, second = text.partition("x")
     if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
-        raise InvalidValue(f"{text!r} is no size; write HxW, such as 480x864")
+        raise InvalidValue(f"{text!r} is not a size; write HxW, such as 480x864")
     return int(first), int(second)
 
 
-def warn_of_swap(option: str, size: tuple[int, int], usual: tuple[int, int], whose: str) -> None:
-    """Say so if a size is upright where the usual one is wide, or the reverse."""
-    (height, width), other = size, f"{usual[0]}x{usual[1]}"
+def warn_of_swap(option: str, size: tuple[int, int], usual: tuple[int, int], owner: str) -> None:
+    """Warn if one of the two sizes is portrait and the other landscape.
+
+    `owner` names the usual size in the warning, such as "the bundle's".
+    """
+    height, width = size
     if (height - width) * (usual[0] - usual[1]) < 0:
-        tell(
-            f"{option} {height}x{width} is {height} high and {width} wide, across {whose} "
-            f"{other}; sizes are HxW, so if that is not meant write {option} {width}x{height}"
+        warn(
+            f"{option} {height}x{width} is {height} pixels high and {width} wide, but {owner} size "
+            f"is {usual[0]}x{usual[1]}; sizes are HxW, so you may mean {option} {width}x{height}"
         )
 
 
 def parse_offsets(text: str) -> tuple[int, ...]:
+    """Parse `9,6,3` as (9, 6, 3)."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise InvalidValue(f"{text!r} are no offsets; write them like 9,6,3") from None
+        raise InvalidValue(f"{text!r} is not a list of offsets; write it like 9,6,3") from None
 
 
 def config_changes(
@@ -47,7 +93,7 @@ def config_changes(
     sar: bool,
     maa: bool,
 ) -> dict[str, Any]:
-    """The fields of a config that flags change: those of the paper's ablations, and the size."""
+    """The fields of `Config` that options change: the size, and those of the paper's ablations."""
     changes: dict[str, Any] = {}
     if size is not None:
         changes["size"] = parse_size(size)
@@ -65,5 +111,5 @@ def config_changes(
 
 
 def parse_names(text: str) -> list[str]:
-    """`a, b` -> ["a", "b"]."""
+    """Parse `a, b` as ["a", "b"]."""
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,10 +1,11 @@
-"""What users should know although the work goes on: one sentence on stderr."""
+"""Warnings: one sentence on standard error while the work continues."""
 
 import sys
 
 from mrcfa.console.addresses import without_secrets
 
 
-def tell(sentence: object) -> None:
-    if sys.stderr is not None:  # else it would go to standard output
+def warn(sentence: object) -> None:
+    """Print one sentence on standard error, without secrets."""
+    if sys.stderr is not None:  # print would use standard output instead
         print(f"mrcfa: {without_secrets(str(sentence))}", file=sys.stderr, flush=True)

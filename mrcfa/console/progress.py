@@ -1,4 +1,4 @@
-"""Progress bars and spinners on a terminal; silent elsewhere."""
+"""Progress bars and spinners on a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,10 +10,10 @@ from typing import Any
 
 @contextmanager
 def counting(total: int | None = None) -> Iterator[Callable[..., None]]:
-    """A bar with frames per second and the time left on a terminal, nothing elsewhere.
+    """A progress bar with frames per second and the remaining time; silent without a terminal.
 
-    Yields what to call after each frame; `total=…` tells it later how many there are, `note=…` what
-    else is worth seeing.
+    Yields a function to call after each frame. Its `total` sets the number of frames later, its
+    `note` adds text to the bar.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -39,7 +39,10 @@ def counting(total: int | None = None) -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def filling() -> Iterator[Callable[[str, float], None]]:
-    """A bar for each thing that is made, by its name and the share that is done, on a terminal."""
+    """One progress bar per task; silent without a terminal.
+
+    Yields a function of a task's name and its completed share, 0 to 1.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -58,7 +61,7 @@ def filling() -> Iterator[Callable[[str, float], None]]:
 
 @contextmanager
 def working() -> Iterator[Callable[[str], None]]:
-    """A spinner with the current step on a terminal, silence elsewhere."""
+    """A spinner with the name of the current step; silent without a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -71,7 +74,10 @@ def working() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def training(iterations: int) -> Iterator[Callable[[int, float], None]]:
-    """A bar with the loss, steps per second and the time left; lines where there is no terminal."""
+    """A progress bar with the loss, steps per second and the remaining time.
+
+    Without a terminal, a line of text is printed from time to time instead.
+    """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -103,17 +109,17 @@ def training(iterations: int) -> Iterator[Callable[[int, float], None]]:
 
 
 FIRST_S, EVERY_S = 10.0, 60.0
-"""When the first line of a log comes, and how often others do."""
+"""Seconds until the first line of progress without a terminal, and between later lines."""
 
 
 def _lines(iterations: int) -> Callable[[int, float], None]:
-    """Lines on standard error with the loss, the seconds of a step and the time left."""
+    """Print the loss, the seconds per step and the remaining time on standard error."""
     began = monotonic()
     due, before = began + FIRST_S, -1
 
     def show(iteration: int, loss: float) -> None:
         nonlocal due, before
-        before = iteration - 1 if before < 0 else before  # a resumed run begins later
+        before = iteration - 1 if before < 0 else before  # a resumed run starts later than 1
         now = monotonic()
         if now < due or iteration == iterations:
             return
@@ -121,8 +127,8 @@ def _lines(iterations: int) -> Callable[[int, float], None]:
         step = (now - began) / (iteration - before)
         left = timedelta(seconds=round(step * (iterations - iteration)))
         print(
-            f"mrcfa: iteration {iteration} of {iterations}: loss {loss:.3f}, {step:.2f} s a step, "
-            f"{left} left",
+            f"mrcfa: iteration {iteration} of {iterations}: loss {loss:.3f}, {step:.2f} s per "
+            f"step, {left} left",
             file=sys.stderr,
             flush=True,
         )

@@ -28,19 +28,21 @@ _COLOURS: dict[str, Colour] = {
     "bicycle": (119, 11, 32),
 }
 _LABEL_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
-"""labelIds of the classes that are evaluated, in the order of their trainIds."""
+"""The labelIds of the evaluated classes, in the order of their trainIds."""
 _OTHER_IDS = tuple({*range(35), IGNORED} - {*_LABEL_IDS})
 
 
 def _videos(root: Path, split: str, reach: int) -> LabelledVideos:
-    """Every annotated frame with the `reach` frames before it; earlier ones cannot matter.
+    """One clip per annotated frame: the `reach` frames before it, which may be references, and it.
 
-    `leftImg8bit_sequence/<split>/<city>/<city>_<sequence>_<frame>_leftImg8bit.png`, and in
-    `gtFine` the same name with `_gtFine_labelIds`.
+    Frames are `leftImg8bit_sequence/<split>/<city>/<city>_<sequence>_<frame>_leftImg8bit.png`; the
+    masks in `gtFine` have `_gtFine_labelIds` in the name instead.
     """
     masks = sorted((root / "gtFine" / split).glob("*/*_gtFine_labelIds.png"))
     if not masks:
-        raise NotFound(f"{root / 'gtFine' / split} has no *_gtFine_labelIds.png; choose --split")
+        raise NotFound(
+            f"{root / 'gtFine' / split} has no *_gtFine_labelIds.png; choose another --split"
+        )
     clips = []
     for mask in masks:
         words = mask.name.removesuffix("_gtFine_labelIds.png").split("_")

@@ -1,4 +1,4 @@
-"""`Dataset`: classes, preset, directory layout; `LabelledVideos`: a split of one on disk."""
+"""`Dataset`, with classes, preset and folder layout, and `LabelledVideos`, a split on disk."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,18 +14,21 @@ from mrcfa.machine.extras import load
 
 @dataclass(frozen=True)
 class Clip:
-    """One video: its images in order, and masks for those of them that are annotated."""
+    """One video: its images in order, and the masks of the annotated ones."""
 
     name: str
     images: tuple[Path, ...]
     masks: Mapping[Path, Path]
     unmatched: tuple[Path, ...] = ()
-    """Files beside them that are neither a frame nor the mask of one."""
+    """Other files in the video's folders: neither a frame nor the mask of a frame."""
 
 
 @dataclass(frozen=True)
 class LabelledVideos:
-    """A split of a dataset. Consistency is defined if it is `dense`: every frame is annotated."""
+    """The videos of one split of a dataset.
+
+    `dense` means that every frame is annotated, which video consistency needs.
+    """
 
     labels: Labels
     root: Path
@@ -33,22 +36,24 @@ class LabelledVideos:
     clips: tuple[Clip, ...]
     dense: bool
 
-    def check_classes(self, bundle: Path, ours: tuple[str, ...]) -> None:
-        """Refuse a bundle of other classes: a score is of classes that both sides mean alike."""
-        theirs = self.labels.names
-        if ours == theirs:
+    def check_classes(self, bundle: Path, classes: tuple[str, ...]) -> None:
+        """Refuse a bundle with other classes, because its scores would mean nothing."""
+        names = self.labels.names
+        if classes == names:
             return
-        if len(ours) != len(theirs):
-            what = f"{len(ours)} classes and {self.root} {len(theirs)}"
+        if len(classes) != len(names):
+            difference = f"{len(classes)} classes, but {self.root} has {len(names)}"
         else:
-            one, other = next(pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1])
-            what = f"the class {one!r} where {self.root} has {other!r}"
+            pairs = zip(classes, names, strict=True)
+            in_bundle, here = next(pair for pair in pairs if pair[0] != pair[1])
+            difference = f"the class {in_bundle!r} where {self.root} has {here!r}"
         raise Mismatch(
-            f"{bundle} has {what}; evaluate it on its own dataset, or export it with its --labels"
+            f"{bundle} has {difference}; evaluate it on its own dataset, or export it with the "
+            "dataset's --labels"
         )
 
     def truth(self, mask: Path) -> NDArray[np.uint8]:
-        """A mask as classes from 0, `IGNORED` where there is none."""
+        """The classes (h, w) of a mask file, counted from 0; `IGNORED` where there is none."""
         pillow = load("PIL.Image")
         try:
             with pillow.open(mask) as opened:
@@ -56,13 +61,15 @@ class LabelledVideos:
         except (OSError, SyntaxError) as error:
             raise Damaged(f"the mask {mask} cannot be read: {error}") from None
         if values.ndim != 2 or values.dtype != np.uint8:
-            raise Damaged(f"the mask {mask} is no image of 8-bit labels; save it as indexed PNG")
+            raise Damaged(
+                f"the mask {mask} is not an image of 8-bit labels; save it as indexed PNG"
+            )
         return self.labels.classes_of(values, mask)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How the paper sets the model up for a dataset; the fields are those of `Config`."""
+    """The paper's settings of the model for a dataset, as fields of `Config`."""
 
     size: tuple[int, int]
     references: tuple[int, ...]
@@ -72,12 +79,14 @@ class Preset:
 
 @dataclass(frozen=True)
 class Dataset:
+    """A known dataset: its classes, the paper's preset, and how to find its videos on disk."""
+
     name: str
     labels: Labels
     preset: Preset
     is_at: Callable[[Path], bool]
-    """Whether a directory looks like it."""
+    """True for a folder that has this dataset's layout."""
     videos: Callable[[Path, str, int], LabelledVideos]
-    """(root, split, reach) -> its videos; `reach` is how many frames back the model looks."""
+    """The videos for (root, split, reach); `reach` is the model's largest offset in frames."""
     layout: str
-    """What `is_at` looks for, in words."""
+    """Description of the layout that `is_at` looks for, for error messages."""

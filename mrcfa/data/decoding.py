@@ -1,7 +1,7 @@
-"""Reads JSON that comes from elsewhere, into frozen dataclasses by their annotations.
+"""Decoding of untrusted JSON into frozen dataclasses by their annotations.
 
-Unknown fields are ignored, and texts cannot write to a terminal. What is wrong raises `Damage`,
-whose text says what and is the same in C++ (engines/cpp).
+Unknown fields are ignored. Control characters in texts are escaped, so that no text can change a
+terminal. Errors raise `Damage` with the same sentence as in C++ (engines/cpp).
 """
 
 import json
@@ -20,18 +20,18 @@ _Record = TypeVar("_Record")
 
 
 class Damage(ValueError):
-    """Why a document cannot be read."""
+    """A document cannot be read; the message is the reason."""
 
 
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
-"""What moves a terminal's cursor, ends a line, turns the direction of writing or is half a
-character, as the name of a file may have it."""
+"""Characters that move a terminal's cursor, end a line or change the direction of writing, and
+single surrogates, which names of files may contain."""
 
 
 def printable(text: str) -> str:
-    """The text with such characters as escapes: `\\x1b[31m` for a terminal's red."""
+    """The text with unprintable characters escaped, such as `\\x1b[31m` for a terminal's red."""
 
     def escape(found: re.Match[str]) -> str:
         code = ord(found[0])
@@ -41,7 +41,7 @@ def printable(text: str) -> str:
 
 
 def text_of(path: Path, most: int) -> str:
-    """The text of a file of at most `most` bytes; nothing more of it is read."""
+    """The text of a file; `Damage` for a file of more than `most` bytes, which are not read."""
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -50,7 +50,7 @@ def text_of(path: Path, most: int) -> str:
 
 
 def document(text: str) -> Any:
-    """Parse JSON whose numbers, texts, lists and depth stay within `mrcfa.bounds`."""
+    """Parse JSON; numbers, texts, lists and nesting must stay within `mrcfa.bounds`."""
     try:
         content = json.loads(
             text, parse_int=_integer, parse_float=_number, parse_constant=_constant
@@ -93,8 +93,8 @@ def _check_bounds(content: Any, depth: int) -> None:
             for key in content:
                 _check_text(key)
             content = list(content.values())
-        for each in content:
-            _check_bounds(each, depth - 1)
+        for entry in content:
+            _check_bounds(entry, depth - 1)
 
 
 def _check_text(text: str) -> None:
@@ -107,17 +107,19 @@ def _check_text(text: str) -> None:
 
 
 def at_most(name: str, count: int, most: int) -> None:
+    """Raise `Damage` if a list has too many entries."""
     if count > most:
         raise Damage(f"{name} has {count} entries, and at most {most} are allowed")
 
 
 def in_range(name: str, value: int, low: int, high: int) -> None:
+    """Raise `Damage` if an integer lies outside `low` to `high`."""
     if not low <= value <= high:
         raise Damage(f"{name} is no integer from {low} to {high}")
 
 
 def from_json(kind: type[_Record], content: Any) -> _Record:
-    """The dataclass `kind` from a JSON object."""
+    """Make the dataclass `kind` from a parsed JSON object."""
     made = {}
     hints = get_type_hints(kind)
     for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
@@ -129,7 +131,7 @@ def from_json(kind: type[_Record], content: Any) -> _Record:
             raise Damage(f"it lacks '{field.name}'")
     try:
         return kind(**made)
-    except MrcfaError as error:  # values that the record itself refuses
+    except MrcfaError as error:  # the dataclass refuses its values
         raise Damage(str(error)) from None
 
 
@@ -140,7 +142,7 @@ def _value(kind: Any, value: Any, name: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        (kind,) = (each for each in arguments if each is not type(None))
+        (kind,) = (member for member in arguments if member is not type(None))
         return _value(kind, value, name)
     if origin is tuple:
         return _tuple(arguments, value, name)
@@ -150,7 +152,7 @@ def _value(kind: Any, value: Any, name: str) -> Any:
         for key in value:
             if printable(key) != key:
                 raise Damage(f"{name} names '{printable(key)}', which no terminal can show")
-        return {key: _value(arguments[1], each, name) for key, each in value.items()}
+        return {key: _value(arguments[1], entry, name) for key, entry in value.items()}
     if is_dataclass(kind):
         return from_json(kind, value)  # type: ignore[arg-type]  # a class, not an instance
     if issubclass(kind, Enum):
@@ -162,17 +164,17 @@ def _tuple(kinds: tuple[Any, ...], value: Any, name: str) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise Damage(f"{name} is no list")
     if kinds[-1] is Ellipsis:
-        return tuple(_value(kinds[0], each, name) for each in value)
+        return tuple(_value(kinds[0], entry, name) for entry in value)
     if len(value) != len(kinds):
         raise Damage(f"{name} is no list of {len(kinds)}")
-    return tuple(_value(kind, each, name) for kind, each in zip(kinds, value, strict=True))
+    return tuple(_value(kind, entry, name) for kind, entry in zip(kinds, value, strict=True))
 
 
 def _member(kind: type[Enum], value: Any, name: str) -> Enum:
     try:
         return kind(value)
     except ValueError:
-        valid = [str(each.value) for each in kind]
+        valid = [str(member.value) for member in kind]
         if len(valid) == 2:
             raise Damage(f"{name} is neither {valid[0]} nor {valid[1]}") from None
         raise Damage(f"{name} is none of {', '.join(valid)}") from None
@@ -182,7 +184,7 @@ _WORDS = {str: "text", int: "integer", float: "number", bool: "truth value"}
 
 
 def _scalar(kind: type, value: Any, name: str) -> Any:
-    """JSON's numbers are integers where they have no point, and true is no number."""
+    """A text, number or truth value; numbers without a point are integers, true is no number."""
     accepted: tuple[type, ...] = (int, float) if kind is float else (kind,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise Damage(f"{name} is no {_WORDS[kind]}")

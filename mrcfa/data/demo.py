@@ -1,6 +1,6 @@
-"""The trained weights in the box: a b0 that knows the sample world, and nothing else."""
+"""The demo weights of this package: a b0 trained only on the sample world."""
 
 from pathlib import Path
 
 WEIGHTS = Path(__file__).with_name("demo.safetensors")
-"""FP16, with config and labels as any checkpoint of `mrcfa train` has them."""
+"""FP16 weights with config and labels, like every checkpoint of `mrcfa train`."""

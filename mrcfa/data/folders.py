@@ -1,4 +1,4 @@
-"""VSPW's folders: `data/<video>/origin/*.jpg`, `data/<video>/mask/*.png` and `<split>.txt`."""
+"""Reading of VSPW's folders: `<split>.txt`, `data/<video>/origin/*.jpg` and `mask/*.png`."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ IMAGES = (".jpg", ".png")
 
 
 def clips_in_folders(root: Path, split: str, sparse: bool = False) -> tuple[Clip, ...]:
-    """The videos that `<split>.txt` lists. With `sparse`, frames may lack a mask."""
+    """The videos that `<split>.txt` lists; with `sparse`, frames may lack a mask."""
     index = root / f"{split}.txt"
     if not index.is_file():
         found = [path.stem for path in sorted(root.glob("*.txt"))]
@@ -18,7 +18,9 @@ def clips_in_folders(root: Path, split: str, sparse: bool = False) -> tuple[Clip
     try:
         names = [line.strip() for line in index.read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError as error:
-        raise Damaged(f"{index} is no text of video names: {error}") from None
+        raise Damaged(
+            f"{index} is not text: {error}; write the name of one video per line"
+        ) from None
     return tuple(_clip(root / "data" / name, index, sparse) for name in names if name)
 
 
@@ -35,7 +37,7 @@ def _clip(folder: Path, index: Path, sparse: bool) -> Clip:
     elif missing and not sparse:
         problem = f"{named(missing, most=3)} has no mask"
     if problem:
-        raise NotFound(f"video {folder.name} of {index} is not complete: {problem}")
+        raise NotFound(f"video {folder.name} of {index} is incomplete: {problem}")
     annotated = {path: masks[path.stem] for path in images if path.stem in masks}
     used = {*images, *annotated.values()}
     unmatched = tuple(path for path in (*frames, *truths) if path not in used)
@@ -43,6 +45,6 @@ def _clip(folder: Path, index: Path, sparse: bool) -> Clip:
 
 
 def _files(folder: Path) -> list[Path]:
-    """In natural order, without the hidden files that some archives carry."""
+    """The folder's files in natural order, without hidden files, which some archives contain."""
     files = (file for file in folder.glob("*") if not file.name.startswith("."))
     return sorted(files, key=natural_order)

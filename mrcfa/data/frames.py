@@ -1,4 +1,4 @@
-"""The frames of a labelled video, each with its truth where there is one."""
+"""The frames of a labelled video, with their ground truth."""
 
 from collections.abc import Iterator
 
@@ -15,12 +15,14 @@ Classes = NDArray[np.uint8]
 def labelled_frames(
     videos: LabelledVideos, clip: Clip
 ) -> Iterator[tuple[NDArray[np.uint8], Classes | None]]:
-    """Images, and their truth where there is one; a mask that does not fit is named."""
+    """Images (h, w, 3) with their truth (h, w), or None for frames without a mask."""
     for path in clip.images:
         image = read_image(path)
         mask = clip.masks.get(path)
         truth = None if mask is None else videos.truth(mask)
         if truth is not None and truth.shape != image.shape[:2]:
             sizes = (f"{height}×{width}" for height, width in (truth.shape, image.shape[:2]))
-            raise Mismatch("the mask {} is {}, but its frame {}".format(mask, *sizes))
+            raise Mismatch(
+                "the mask {} is {}, but its frame is {}; make them equal".format(mask, *sizes)
+            )
         yield image, truth

@@ -1,4 +1,4 @@
-"""`Labels`: class names, colours, and the pixel value of each class in mask files."""
+"""`Labels`: class names and colours, and the pixel values of the classes in mask files."""
 
 import reprlib
 from collections.abc import Sequence
@@ -16,30 +16,30 @@ from mrcfa.errors import Damaged, InvalidValue, Mismatch, NotFound, named
 Colour = tuple[int, int, int]
 
 IGNORED = 255
-"""The class of pixels that have no ground truth."""
+"""The class number of pixels without ground truth."""
 _FIELDS = {"names", "colours", "values", "ignore"}
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The classes of a dataset or a model, in the order of a prediction's values."""
+    """The classes of a dataset or a model, in the order of the model's output."""
 
     names: tuple[str, ...]
     colours: tuple[Colour, ...]
     values: tuple[int, ...]
-    """What stands for each class in a mask file."""
+    """The value of each class in mask files."""
     ignore: tuple[int, ...]
-    """Values without ground truth."""
+    """Values in mask files that mean no ground truth."""
 
     def classes_of(self, mask: NDArray[np.uint8], path: Path) -> NDArray[np.uint8]:
-        """Values of a mask file -> classes from 0, `IGNORED` where there is no ground truth."""
+        """The classes of a mask file's values, counted from 0; `IGNORED` without ground truth."""
         table = np.full(256, IGNORED, np.uint8)
         table[list(self.values)] = np.arange(len(self.values))
         unknown = set(np.unique(mask).tolist()) - {*self.values, *self.ignore}
         if unknown:
             raise Mismatch(
-                f"the mask {path} has the value {min(unknown)}, which the labels list neither as "
-                "a class nor as ignored; mend the mask or the labels"
+                f"the mask {path} has the value {min(unknown)}, which is neither a class nor "
+                "ignored in the labels; correct the mask or the labels"
             )
         return table[mask]
 
@@ -50,7 +50,7 @@ def labels(
     values: Sequence[int] | None = None,
     ignore: Sequence[int] = (IGNORED,),
 ) -> Labels:
-    """Labels with VOC's colours and the values 0, 1, 2, … unless told otherwise."""
+    """Labels; the defaults are VOC's colours and the values 0, 1, 2, …"""
     return Labels(
         tuple(names),
         tuple(colours or voc_colours(len(names))),
@@ -60,23 +60,23 @@ def labels(
 
 
 def numbered(classes: int) -> Labels:
-    """For a model whose classes nobody named."""
+    """Labels named `class 0`, `class 1`, … for a model without class names."""
     return labels([f"class {index}" for index in range(classes)])
 
 
 def read_labels(path: Path) -> Labels:
-    """A name per line, or JSON `{"names", "colours", "values", "ignore"}`, all but names optional.
+    """Read a labels file: one name per line, or JSON with names, colours, values and ignore.
 
-    Every mistake is one sentence that names the file.
+    In JSON all but the names are optional. Every error names the file.
     """
     try:
         text = text_of(path, LABELS_BYTES)
     except FileNotFoundError:
         raise NotFound(f"there is no labels file {path}") from None
     except (OSError, UnicodeDecodeError, Damage) as error:
-        raise Damaged(f"{path} is no text file of labels: {error}") from None
+        raise Damaged(f"{path} is not a text file of labels: {error}") from None
     if "\0" in text:
-        raise Damaged(f"{path} is no text file of labels: it holds binary data")
+        raise Damaged(f"{path} is not a text file of labels: it holds binary data")
     if text.lstrip().startswith(("{", "[")):
         return _from_json(text, path)
     return _checked(path, [line.strip() for line in text.splitlines() if line.strip()])
@@ -86,7 +86,7 @@ def _from_json(text: str, path: Path) -> Labels:
     try:
         content = document(text)
     except ValueError as error:
-        raise Damaged(f"{path} is no valid JSON: {error}") from None
+        raise Damaged(f"{path} is not valid JSON: {error}") from None
     if not isinstance(content, dict) or "names" not in content:
         raise InvalidValue(f'{path} names no classes; write {{"names": ["road", "car"]}}')
     unknown = sorted(content.keys() - _FIELDS)
@@ -106,7 +106,7 @@ def _checked(
     if not isinstance(names, list) or not all(
         isinstance(name, str) and name.strip() for name in names
     ):
-        raise refuse("names is no list of texts")
+        raise refuse("names is not a list of texts")
     if not FEWEST_CLASSES <= len(names) <= MOST_CLASSES:
         raise refuse(
             f"it names {len(names)} classes, and a uint8 mask holds {FEWEST_CLASSES} to "
@@ -123,25 +123,25 @@ def _checked(
         for colour in colours:
             if not isinstance(colour, list) or len(colour) != 3 or not all(map(_is_byte, colour)):
                 raise refuse(
-                    f"the colour {reprlib.repr(colour)} is no [red, green, blue] from 0 to 255"
+                    f"the colour {reprlib.repr(colour)} is not [red, green, blue] from 0 to 255"
                 )
         colours = [tuple(colour) for colour in colours]
     if values is not None:
         _expect_one_each("values", values, len(names), refuse)
         if not all(map(_is_byte, values)) or len(set(values)) < len(values):
-            raise refuse("values are not different numbers from 0 to 255, one for each class")
+            raise refuse("values must be different numbers from 0 to 255, one for each class")
     if not isinstance(ignore, list | tuple) or not all(map(_is_byte, ignore)):
-        raise refuse("ignore is no list of numbers from 0 to 255")
+        raise refuse("ignore must be a list of numbers from 0 to 255")
     made = labels(names, colours, values, ignore)
-    both = sorted(set(made.values) & set(made.ignore))
-    if both:
-        raise refuse(f"the value {both[0]} is a class and ignored; give it to one of them")
+    in_both = sorted(set(made.values) & set(made.ignore))
+    if in_both:
+        raise refuse(f"the value {in_both[0]} is both a class and ignored; remove one of them")
     return made
 
 
 def _expect_one_each(field: str, found: Any, wanted: int, refuse: Any) -> None:
     if not isinstance(found, list):
-        raise refuse(f"{field} is no list")
+        raise refuse(f"{field} is not a list")
     if len(found) != wanted:
         raise refuse(f"{field} has {len(found)} entries for {wanted} names")
 
@@ -151,12 +151,12 @@ def _is_byte(value: Any) -> bool:
 
 
 def voc_colours(count: int) -> tuple[Colour, ...]:
-    """The colour map of PASCAL VOC, which never repeats, without its black."""
+    """Colours of PASCAL VOC's colour map, which never repeats, without its black."""
     return tuple(_voc_colour(index + 1) for index in range(count))
 
 
 def _voc_colour(index: int) -> Colour:
-    """Deals the bits of the index to red, green and blue in turn, high bits first."""
+    """VOC's colour of an index: its bits go to red, green and blue cyclically, high bits first."""
     channels = [0, 0, 0]
     for bit in range(8):
         channels[bit % 3] |= (index >> bit & 1) << (7 - bit // 3)

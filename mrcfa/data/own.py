@@ -1,6 +1,6 @@
-"""A dataset of one's own: VSPW's folders, with the classes in a `labels.json` beside `data/`.
+"""Custom datasets: VSPW's folders with a `labels.json` beside `data/`.
 
-Frames may lack a mask: they serve as references of those that have one.
+Frames may lack a mask; they are references of the annotated ones.
 """
 
 from pathlib import Path

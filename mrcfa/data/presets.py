@@ -1,4 +1,4 @@
-"""`preset`: the paper's model for a dataset and a backbone."""
+"""`preset`, the paper's configuration for a dataset and a backbone."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -9,7 +9,7 @@ from mrcfa.model.config import Backbone, Config
 
 
 def preset(dataset: str, backbone: str, **changes: Any) -> Config:
-    """The paper's model for a dataset, with fields of `Config` changed by name.
+    """The paper's `Config` for a dataset and a backbone; keyword arguments change its fields.
 
     >>> preset("vspw", "b1", maa=False, keep=0.3).references
     (9, 6, 3)
@@ -30,6 +30,6 @@ def preset(dataset: str, backbone: str, **changes: Any) -> Config:
     if unknown:
         raise InvalidValue(
             f"a config has no field {named(sorted(unknown))}; "
-            f"it has {named(config.__dataclass_fields__, most=20)}"
+            f"choose from {named(config.__dataclass_fields__, most=20)}"
         )
     return replace(config, **changes)

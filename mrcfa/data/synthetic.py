@@ -1,4 +1,4 @@
-"""A video from a formula: drifting texture, for checks and benchmarks that need no file."""
+"""A synthetic video of drifting texture, for checks and benchmarks without files."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ WAVES = 12
 
 
 def drifting_clip(frames: int, size: tuple[int, int], seed: int = 0) -> NDArray[np.uint8]:
-    """uint8 (frames, h, w, 3): plane waves of random colour that move a few pixels per frame."""
+    """Plane waves of random colours that move a few pixels per frame: uint8 (frames, h, w, 3)."""
     rng = np.random.default_rng([seed, *size])
     y, x = (axis.astype(np.float32) for axis in np.mgrid[: size[0], : size[1]])
     time = np.arange(frames, dtype=np.float32)[:, None, None]

@@ -8,7 +8,7 @@ from mrcfa.data.labels import IGNORED, labels
 
 
 def _videos(root: Path, split: str, reach: int) -> LabelledVideos:
-    """Every frame is annotated."""
+    """The videos of a split, all frames of which are annotated."""
     clips = clips_in_folders(root, split)
     return LabelledVideos(VSPW.labels, root, split, clips, dense=True)
 
@@ -142,7 +142,7 @@ _NAMES = (
 
 VSPW = Dataset(
     name="vspw",
-    # In mask files 0 has no ground truth and v is class v − 1.
+    # In mask files 0 means no ground truth, and v means class v − 1.
     labels=labels(_NAMES, values=range(1, len(_NAMES) + 1), ignore=(0, IGNORED)),
     preset=Preset(size=(480, 864), references=(9, 6, 3), scales=3, key_stride=32),
     is_at=lambda root: (root / "data").is_dir(),

@@ -1,7 +1,7 @@
-"""Python processes that import nothing from the current folder.
+"""Child processes of Python that import nothing from the current folder.
 
-Python puts that folder in front of everything else for `-m` and `-c`, and before 3.11 no variable
-stops it. A folder that came from elsewhere, such as a bundle, must not run code that way.
+For `-m` and `-c` Python searches that folder first, and before 3.11 no variable prevents it. An
+untrusted folder, such as a downloaded bundle, must not run code in this way.
 """
 
 import os
@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_NOT_HERE = "import sys; sys.path[:] = filter(None, sys.path)"
-"""`sys` is built in, so no file can stand in for it."""
+_SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path)"
+"""Code that removes the current folder from the path; `sys` is built in, so no file shadows it."""
 
 
-def python_command(kind: str, what: str, *words: str) -> list[str]:
+def python_command(kind: str, target: str, *arguments: str) -> list[str]:
     """The command for `python -m MODULE …` or `python -c CODE …` without the current folder."""
-    run = f"import runpy; runpy.run_module({what!r}, run_name='__main__', alter_sys=True)"
-    return [sys.executable, "-c", f"{_NOT_HERE}\n{what if kind == '-c' else run}", *words]
+    run = f"import runpy; runpy.run_module({target!r}, run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-c", f"{_SAFE_PATH}\n{target if kind == '-c' else run}", *arguments]
 
 
 @contextmanager
-def away_from_here() -> Iterator[None]:
-    """A safe current folder, for `multiprocessing`, which starts its children where it is."""
+def in_safe_folder() -> Iterator[None]:
+    """Change to a trusted folder, because `multiprocessing` starts children in the current one."""
     here = Path.cwd()
     os.chdir(sys.prefix)
     try:

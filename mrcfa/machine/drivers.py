@@ -1,4 +1,4 @@
-"""What installed packages ask of NVIDIA's driver, known from their names and versions alone."""
+"""The CUDA versions that installed packages need, from their names and versions alone."""
 
 import re
 from collections.abc import Iterator
@@ -9,24 +9,27 @@ from mrcfa.machine.extras import install_command
 
 _TENSORRT = re.compile(r"tensorrt(?P<rtx>_rtx)?_cu(?P<cuda>\d+)")
 _DRIVERS = {12: "525", 13: "580"}
-"""CUDA's major version -> the first driver on Linux that runs it."""
+"""The first Linux driver for each major version of CUDA."""
 
 
 @dataclass(frozen=True)
 class CudaNeed:
+    """The CUDA version that one package needs from the driver."""
+
     package: str
-    """With its version."""
+    """Name and version of the package."""
     cuda: str
-    """The lowest CUDA version that the driver must know."""
+    """Lowest CUDA version that the driver must support."""
     remedy: str
 
     def met_by(self, driver_cuda: str) -> bool:
+        """True if a driver that supports this CUDA version is new enough."""
         return _numbers(driver_cuda) >= _numbers(self.cuda)
 
 
 def cuda_needs() -> list[CudaNeed]:
-    """Of every installed TensorRT wheel, and of cuda-python."""
-    return sorted({need.package: need for need in _needs()}.values(), key=lambda each: each.package)
+    """The needs of every installed TensorRT wheel and of cuda-python."""
+    return sorted({need.package: need for need in _needs()}.values(), key=lambda need: need.package)
 
 
 def _needs() -> Iterator[CudaNeed]:
@@ -37,7 +40,7 @@ def _needs() -> Iterator[CudaNeed]:
             major = int(match["cuda"])
             yield CudaNeed(package, f"{major}.0", _remedy(name, major, bool(match["rtx"])))
         elif name == "cuda_bindings" and int(distribution.version.split(".")[0]) >= 13:
-            # Timing events are asked for by a name that drivers have from CUDA 12.8 on.
+            # Its timing events need a symbol that drivers have since CUDA 12.8.
             yield CudaNeed(package, "12.8", 'update the driver, or: pip install "cuda-python<13"')
 
 
@@ -48,7 +51,7 @@ def _remedy(name: str, major: int, rtx: bool) -> str:
     stem = name.removesuffix(f"_cu{major}")
     gone = " ".join((stem, name, f"{name}_bindings", f"{name}_libs"))
     instead = install_command("rtx-cu12" if rtx else "tensorrt-cu12")
-    return f"{update}, or take the wheels for CUDA 12: pip uninstall -y {gone} && {instead}"
+    return f"{update}, or install the wheels for CUDA 12: pip uninstall -y {gone} && {instead}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Optional packages: which extra installs each, and imports that say so when one is missing."""
+"""Optional packages: the extra that installs each, and imports whose errors name it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ from mrcfa.errors import MrcfaError
 EXTRA_OF = {
     "torch": "export",
     "onnx": "export",
+    "onnx_ir": "export",
     "onnxscript": "export",
     "onnxsim": "export",
     "safetensors": "export",
@@ -31,13 +32,13 @@ class MissingExtra(MrcfaError, ImportError):
 
 
 def install_command(extra: str) -> str:
-    """What really works: the package is on no index, so it is installed from its clone."""
+    """The command that installs an extra; mrcfa is on no package index, so it needs a clone."""
     return f'pip install ".[{extra}]" (in a clone of mrcfa)'
 
 
 @contextmanager
 def extras_named(extra_of: Mapping[str, str] = EXTRA_OF) -> Iterator[None]:
-    """Imports in this block that fail for want of an optional package name its extra."""
+    """Make failed imports of optional packages in this block name the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -50,6 +51,6 @@ def extras_named(extra_of: Mapping[str, str] = EXTRA_OF) -> Iterator[None]:
 
 
 def load(module: str) -> ModuleType:
-    """Import a module, ours or an optional one, and name the extra if a package is missing."""
+    """Import a module; if an optional package is missing, the error names its extra."""
     with extras_named():
         return import_module(module)

@@ -1,8 +1,8 @@
 """Atomic writes (a temporary name, then a rename), locks, the cache folder, SHA-256.
 
-Everything is written beside its final name and renamed at the end: whoever sees the name sees all
-of it, and work that fails leaves what was there before. A writer locks its temporary file or
-folder, and the lock ends with the process: what nobody holds was left by one that was killed.
+Files and folders are written beside their final name and renamed at the end, so a name always has
+its complete content, and failed work leaves the old content. A writer locks its temporary file or
+folder until its process ends; an unlocked one was left by a killed process and is removed.
 """
 
 import ctypes
@@ -26,33 +26,34 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class CannotWrite(MrcfaError):
-    """The system refused to write, as a full disk does."""
+    """The system refused to write, for example because the disk is full."""
 
 
 class CutShort(CannotWrite):
-    """The system refused to write on, but what was finished before that is kept."""
+    """The system refused to write more, but the finished part of the output is kept."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
     with replaced(path) as part:
         part.write_bytes(content)
 
 
 @contextmanager
 def replaced(path: Path, folder: bool = False, over: bool = False) -> Iterator[Path]:
-    """A path beside `path` to write to; it takes the name when the block ends well.
+    """A temporary path to write to, renamed to `path` if the block succeeds.
 
-    A file replaces the file of its name. A folder wants its name free, or `over` what is there.
+    A file replaces an existing file. A folder replaces an existing one only with `over`.
     """
     check_writable(path, folder, over)
-    with refusals_told(str(path)):
+    with write_errors_reported(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
         part, held = _new_part(path, folder)
     try:
-        with refusals_told(str(path), within=part):
+        with write_errors_reported(str(path), within=part):
             yield part
-        with refusals_told(str(path)):
+        with write_errors_reported(str(path)):
             if folder:
                 _move_folder(part, path.resolve(), over)
             else:
@@ -64,10 +65,10 @@ def replaced(path: Path, folder: bool = False, over: bool = False) -> Iterator[P
 
 
 def check_writable(path: Path, folder: bool = False, over: bool = False) -> None:
-    """Refuse a place where nothing can be written. It costs nothing to ask before long work."""
-    with refusals_told(str(path)):
+    """Raise an error if `path` cannot be written; a cheap check before long work."""
+    with write_errors_reported(str(path)):
         if folder and not over and path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise AlreadyExists(f"{path} is already there and not empty; name a new folder")
+            raise AlreadyExists(f"{path} already exists and is not empty; name a new folder")
         if folder and path.exists() and (path.is_mount() or path.resolve() == Path.cwd()):
             raise InvalidValue(f"{path} cannot be replaced as a whole; name a new folder inside it")
         if not folder and path.is_dir():
@@ -81,17 +82,17 @@ def check_writable(path: Path, folder: bool = False, over: bool = False) -> None
 
 
 @contextmanager
-def refusals_told(place: str, within: Path | None = None) -> Iterator[None]:
-    """Turn the system's refusal to write into a sentence that says where.
+def write_errors_reported(place: str, within: Path | None = None) -> Iterator[None]:
+    """Turn the system's write errors in this block into `CannotWrite`, which names `place`.
 
-    A refusal that names a file which is not `within` is of something else, and passes.
+    With `within`, errors that name a file outside that folder pass unchanged.
     """
     try:
         yield
     except BrokenPipeError:
-        with suppress(OSError):  # the interpreter flushes once more on exit: let it not fail again
+        with suppress(OSError):  # the interpreter flushes again on exit, which must not fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise CannotWrite(f"nobody reads {place} any more, so writing ended") from None
+        raise CannotWrite(f"cannot write {place}: its reader has closed it") from None
     except OSError as error:
         named = error.filename
         if within and isinstance(named, str) and not _inside(named, within):
@@ -105,15 +106,15 @@ def _inside(name: str, folder: Path) -> bool:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder's one lock, after waiting for it; it ends with the process, however that ends.
+    """Wait for the lock of a folder and hold it; the lock also ends with the process.
 
-    Where the file system has no locks, such as some of a network's, nothing is held.
+    On file systems without locks, such as some network ones, nothing is locked.
     """
     while True:
         held = os.open(folder, os.O_RDONLY)
         try:
             _lock(held)
-            if _is_at(held, folder):  # else another folder took its name meanwhile
+            if _is_at(held, folder):  # else the folder was replaced in the meantime
                 yield
                 return
         finally:
@@ -121,7 +122,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _lock(held: int, wait: bool = True) -> bool:
-    """True if this process has the lock; False if another has, or if there are no locks here."""
+    """True if this process got the lock; False if another has it or the system has no locks."""
     try:
         fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
@@ -137,20 +138,20 @@ def _is_at(held: int, path: Path) -> bool:
 
 
 def _new_part(path: Path, folder: bool) -> tuple[Path, int]:
-    """A new file or folder beside `path`, and the descriptor that holds its lock."""
+    """A new temporary file or folder beside `path`, and the descriptor that holds its lock."""
     while True:
         part = path.parent / f".{path.name}.{secrets.token_hex(4)}{_PARTIAL}"
         part.mkdir() if folder else part.touch()
         held = os.open(part, os.O_RDONLY)
         _lock(held)
-        if _is_at(held, part):  # else it was swept before it was locked
+        if _is_at(held, part):  # else another process removed it before it was locked
             return part, held
         os.close(held)
 
 
 @contextmanager
 def held(part: Path) -> Iterator[None]:
-    """Keep a file that takes the place of a `replaced` one from being swept by other processes."""
+    """Lock a temporary file, so that other processes do not remove it as a left-over."""
     lock = os.open(part, os.O_RDONLY)
     try:
         _lock(lock, wait=False)
@@ -160,7 +161,7 @@ def held(part: Path) -> Iterator[None]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes left in a folder: no living one has it locked."""
+    """Remove a folder's unlocked temporary files, which killed processes left."""
     for part in folder.glob(f".*{_PARTIAL}"):
         with suppress(OSError):
             held = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -179,10 +180,10 @@ def _remove(part: Path) -> None:
 
 
 def cache_folder(*parts: str) -> Path:
-    """Where the user's caches lie: what is lost with them can be made again."""
+    """A folder in the user's cache, for files that can be made again."""
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError as error:  # a user without a home
+    except RuntimeError as error:  # the user has no home folder
         raise NotFound(
             f"there is no cache folder ({error}); name one with XDG_CACHE_HOME"
         ) from None
@@ -190,6 +191,7 @@ def cache_folder(*parts: str) -> Path:
 
 
 def sha256(path: Path) -> str:
+    """The SHA-256 of a file in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -198,22 +200,23 @@ def sha256(path: Path) -> str:
 
 
 def fingerprint(*facts: object) -> str:
-    """A short name for what was made from exactly these."""
+    """A short hash of facts, as the name of a result that depends on exactly these."""
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def _move_folder(part: Path, path: Path, over: bool) -> None:
-    """Give a folder its name, or exchange it with the one that has it; nothing is ever missing.
+    """Rename a folder to `path`, or with `over` exchange it with the folder there.
 
-    Without `over` nothing is replaced: a rename takes a free name or an empty folder alone.
+    A folder of that name exists at every moment. Without `over`, a rename succeeds only if the name
+    is free or an empty folder has it.
     """
     if not over or not path.exists():
         part.rename(path)
         return
-    with locked(path):  # whoever adds to the old folder now is done first
+    with locked(path):  # wait for processes that add to the old folder
         if _exchange(part, path):
             return
-        aside = part.with_suffix(".old")  # never swept: it may be all that is left
+        aside = part.with_suffix(".old")  # never removed as left-over: it may be the only copy
         path.rename(aside)
         try:
             part.rename(path)
@@ -224,7 +227,7 @@ def _move_folder(part: Path, path: Path, over: bool) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step; False where the system or the file system cannot."""
+    """Exchange two names atomically; False if the system or the file system cannot."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if function is None:
         return False
@@ -238,12 +241,12 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def natural_order(path: Path) -> list[tuple[int, str]]:
-    """A sort key in which frame 2 comes before frame 10."""
+    """A sort key that puts frame 2 before frame 10."""
     parts = re.split(r"(\d+)", str(path))
     return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
 
 def _flush(path: Path) -> None:
-    """To the disk, so that the name never precedes the content."""
+    """Flush a file to the disk, so that a crash never leaves the name without the content."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""What this machine can do: processor, GPUs, optional packages and tools."""
+"""Facts about this machine: memory, processor, GPUs, CUDA driver and installed packages."""
 
 import ctypes
 import os
@@ -12,13 +12,15 @@ _CC_MAJOR, _CC_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 @dataclass(frozen=True)
 class Gpu:
+    """One CUDA device."""
+
     name: str
     sm: int
     """Compute capability without the dot: 75 for a Quadro RTX 6000."""
 
 
 def available_memory() -> int | None:
-    """Bytes that a process may still take here; None where the system does not tell."""
+    """Bytes of memory that a process can still use; None where the system does not report it."""
     limits = []
     meminfo = Path("/proc/meminfo")
     if meminfo.is_file():
@@ -26,14 +28,15 @@ def available_memory() -> int | None:
         limits.append(int(lines["MemAvailable"].split()[0]) * 1024)
     group = Path("/sys/fs/cgroup")
     try:
-        most, used = ((group / f"memory.{each}").read_text() for each in ("max", "current"))
-        limits.append(int(most) - int(used))
+        limit, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
+        limits.append(int(limit) - int(used))
     except (OSError, ValueError):  # no such file, or "max"
         pass
     return min(limits, default=None)
 
 
 def processor() -> str:
+    """Model and number of usable cores of the processor."""
     model = platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -43,14 +46,14 @@ def processor() -> str:
 
 
 def usable_cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
+    """Number of cores that this process may use; a container may have fewer than the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def gpus() -> list[Gpu]:
-    """CUDA devices, asked of the driver itself so that no package is needed."""
+    """The CUDA devices, from the driver itself, so that no package is needed."""
     cuda = _libcuda()
     count = ctypes.c_int()
     if cuda is None or cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
@@ -69,7 +72,7 @@ def gpus() -> list[Gpu]:
 
 
 def first_gpu_bus() -> str | None:
-    """Where CUDA's first device sits, such as `0000:3B:00.0`; other tools count differently."""
+    """PCI bus ID of CUDA's first device, such as `0000:3B:00.0`; other tools number differently."""
     cuda = _libcuda()
     device, bus = ctypes.c_int(), ctypes.create_string_buffer(16)
     if cuda is None or cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0):
@@ -78,7 +81,7 @@ def first_gpu_bus() -> str | None:
 
 
 def cuda_driver() -> str | None:
-    """The CUDA version that the driver supports, as `13.0`."""
+    """The CUDA version that the driver supports, such as `13.0`."""
     cuda = _libcuda()
     version = ctypes.c_int()
     if cuda is None or cuda.cuDriverGetVersion(ctypes.byref(version)) or not version.value:

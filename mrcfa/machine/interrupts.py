@@ -1,4 +1,4 @@
-"""Signals that ask a program to end: SIGTERM, SIGHUP and SIGQUIT mean the same as Ctrl-C."""
+"""Signals that end a program: SIGTERM, SIGHUP and SIGQUIT are treated like Ctrl-C (SIGINT)."""
 
 import signal
 import threading
@@ -12,17 +12,17 @@ ENDING = [
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
     if name in signal.Signals.__members__
 ]
-ONE_WISH_S = 1.0
-"""Signals that come so close together are one wish: a terminal that closes, systemd and wrappers
-that pass signals on all send two."""
+SAME_REQUEST_S = 1.0
+"""Seconds within which several signals count as one request: closing a terminal, systemd and
+wrappers that forward signals all send two."""
 
 
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Pass every ending signal to the handler inside the block.
+    """Handle the signals in `ENDING` by `handler` inside the block.
 
-    A signal that the parent process has ignored stays ignored, as `nohup` wants it. Only the main
-    thread receives signals; in any other the block changes nothing.
+    Signals that the parent process ignores stay ignored, which `nohup` needs. Python delivers
+    signals to the main thread only, so in other threads the block changes nothing.
     """
     before = {}
     if threading.current_thread() is threading.main_thread():
@@ -41,23 +41,23 @@ def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Raise KeyboardInterrupt at every ending signal, as Python does at Ctrl-C alone."""
+    """Raise KeyboardInterrupt for all signals in `ENDING`, which Python does for Ctrl-C only."""
     with handled(signal.default_int_handler):
         yield
 
 
 @contextmanager
 def first_interrupt() -> Iterator[threading.Event]:
-    """An event that the first signal sets, instead of raising; a later wish raises again."""
+    """An event that the first signal sets; a later signal raises KeyboardInterrupt."""
     interrupted = threading.Event()
     first: float | None = None
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal first
-        if first is None:  # set before the event, whose lock this handler may interrupt
+        if first is None:  # assigned before the event, whose lock this handler may interrupt
             first = time.monotonic()
             interrupted.set()
-        elif time.monotonic() - first > ONE_WISH_S:
+        elif time.monotonic() - first > SAME_REQUEST_S:
             signal.default_int_handler(number, frame)
 
     with handled(note):

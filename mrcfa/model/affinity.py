@@ -1,4 +1,4 @@
-"""Cross-frame affinities and the paper's three operations on them: STM, SAR and MAA."""
+"""Affinities between frames, and the paper's three operations on them: STM, SAR and MAA."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from mrcfa.model.frames import resize
 
 
 def importance(affinity: Tensor) -> Tensor:
-    """STM's score of every key token: (B, queries, keys) -> (B, keys)."""
+    """The importance of every key token, by which STM selects: (B, queries, keys) -> (B, keys)."""
     count = min(TOP_QUERIES, affinity.shape[1])
     return affinity.topk(count, dim=1).values.sum(dim=1)
 
@@ -21,14 +21,17 @@ def select_tokens(scores: Tensor, kept: int) -> Tensor:
 
 
 def upsample_keys(maps: Tensor, grid: tuple[int, int], target: tuple[int, int]) -> Tensor:
-    """Bilinear along the key axes: (B, queries, grid) -> (B, queries, target), both flat."""
+    """Interpolate bilinearly along the keys: (B, queries, h·w) -> (B, queries, H·W).
+
+    `grid` is (h, w) and `target` is (H, W).
+    """
     return resize(maps.unflatten(2, grid), target).flatten(2)
 
 
 class Refinement(nn.Sequential):
     """A block of SAR or MAA: conv → GroupNorm(1) → ReLU, once per kernel.
 
-    Every kept token is an image of its own, so tokens ride on the batch axis: (B·S, C, h, w).
+    Each kept token is refined as a separate image, so tokens are on the batch axis: (B·S, C, h, w).
     """
 
     def __init__(self, inputs: int, outputs: Sequence[int], kernels: Sequence[int]) -> None:
@@ -46,9 +49,9 @@ class Refinement(nn.Sequential):
 class AffinityRefinement(nn.Module):
     """SAR at every scale, then MAA from the coarsest scale to the finest.
 
-    {stride: (B·S, 1, h, w)} -> (B·S, 1, h, w) on the finest grid. Without SAR the maps enter the
-    aggregation as they are; without MAA the finest map stands alone. The chain's last block ends in
-    one channel, which the softmax of the retrieval needs.
+    Maps {stride: (B·S, 1, h, w)} become one map (B·S, 1, h, w) on the finest grid. Without SAR, MAA
+    gets the maps unrefined; without MAA, only the finest map is used. The last block has one output
+    channel, because a softmax over tokens follows.
     """
 
     def __init__(self, config: Config) -> None:
@@ -88,30 +91,31 @@ class AffinityRefinement(nn.Module):
 
 
 def gather_tokens(tokens: Tensor, selected: Tensor) -> Tensor:
-    """(B, N, C) and (B, S) -> (B, S, C)."""
+    """The selected tokens: tokens (B, N, C) and indices (B, S) -> (B, S, C)."""
     return torch.take_along_dim(tokens, selected.unsqueeze(2), dim=1)
 
 
 def retrieved_in_groups(groups: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """softmax(maps) @ values over all tokens, given maps (B, n, s) and values (B, s, C) of groups.
+    """softmax(maps) @ values over the tokens of all groups: (B, n, C).
 
-    Of the groups so far it keeps the largest map and, relative to it, the sums of exponentials and
-    of weighted values (docs/algebra.md, lemma 16): (B, n, C).
+    A group has maps (B, n, s) and values (B, s, C). The loop keeps a running maximum of the maps
+    and, relative to it, the sums of exponentials and of weighted values (docs/algebra.md, lemma
+    16), so that memory holds one group at a time.
     """
-    known: tuple[Tensor, Tensor, Tensor] | None = None
+    so_far: tuple[Tensor, Tensor, Tensor] | None = None
     for maps, values in groups:
         tokens_first = maps.transpose(1, 2)
         largest = tokens_first.amax(dim=1, keepdim=True)
         exponentials = (tokens_first - largest).exp_()
         totals = exponentials.sum(dim=1, keepdim=True)
         sums = values.transpose(1, 2) @ exponentials
-        if known is not None:
-            before, totals_before, sums_before = known
-            most = torch.maximum(before, largest)
-            old, new = (before - most).exp(), (largest - most).exp()
+        if so_far is not None:
+            largest_before, totals_before, sums_before = so_far
+            maximum = torch.maximum(largest_before, largest)
+            old, new = (largest_before - maximum).exp(), (largest - maximum).exp()
             totals, sums = totals_before * old + totals * new, sums_before * old + sums * new
-            largest = most
-        known = largest, totals, sums
-    assert known is not None
-    _, totals, sums = known
+            largest = maximum
+        so_far = largest, totals, sums
+    assert so_far is not None
+    _, totals, sums = so_far
     return (sums / totals).transpose(1, 2)

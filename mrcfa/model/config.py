@@ -1,4 +1,4 @@
-"""`Config`, every hyperparameter of a model; `Backbone`, the MiT sizes; `preset`, the paper's."""
+"""`Config`, all hyperparameters of a model; `Backbone`, the MiT sizes; `Method`, the methods."""
 
 import math
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from mrcfa import bounds
 from mrcfa.errors import InvalidValue
 
 HEADS = (1, 2, 5, 8)
-"""Of attention in MiT's stages."""
+"""Attention heads of MiT's stages, finest first."""
 REDUCTIONS = (8, 4, 2, 1)
-"""Of keys and values in MiT's stages, along each side."""
+"""Factors by which MiT's stages shrink height and width of keys and values, finest first."""
 MLP_RATIO = 4
 FEATURE_CHANNELS = 256
 """Channels of the fused feature F and of the values (SegFormer's decode head)."""
 TOP_QUERIES = 5
-"""A key token's importance is the sum of its n largest affinities; the paper's n."""
+"""The paper's n: the importance of a key token is the sum of its n largest affinities."""
 
 MEAN = (123.675, 116.28, 103.53)
 STD = (58.395, 57.12, 57.375)
-"""RGB normalisation of both datasets: (pixel - MEAN) / STD."""
+"""RGB normalisation for all datasets: (pixel - MEAN) / STD."""
 
 STRIDES = (32, 16, 8, 4)
-"""Of the encoder's stages, in input pixels, coarsest first."""
+"""Strides of the encoder's stages in input pixels, coarsest first."""
 
 
 class Backbone(str, Enum):
-    """Mix Transformer sizes (SegFormer, table 6), and how the paper sets MRCFA up for each."""
+    """Mix Transformer sizes (SegFormer, table 6) with the paper's settings of MRCFA for each."""
 
     B0 = "b0"
     B1 = "b1"
@@ -38,17 +38,17 @@ class Backbone(str, Enum):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Channels of the stages, finest first."""
+        """Channels of the encoder's stages, finest first."""
         return (32, 64, 160, 256) if self is Backbone.B0 else (64, 128, 320, 512)
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Blocks of the stages, finest first."""
+        """Blocks of the encoder's stages, finest first."""
         return _DEPTHS[self]
 
     @property
     def keep(self) -> float:
-        """The paper's p: the share of reference tokens that STM keeps."""
+        """The paper's p: the share of a reference's tokens that STM keeps."""
         return 0.8 if self is Backbone.B0 else 0.5
 
     @property
@@ -63,17 +63,17 @@ class Backbone(str, Enum):
 
 
 class Method(str, Enum):
-    """What is trained: the paper's model, or a baseline of its ablation."""
+    """The paper's model, or a baseline of its ablation."""
 
     MRCFA = "mrcfa"
     SEGFORMER = "segformer"
-    """One frame alone."""
+    """Single-frame baseline."""
     FEATURE_PYRAMID = "feature-pyramid"
-    """Features are merged over the scales instead of affinities."""
+    """Baseline that merges features over the scales, not affinities."""
 
     @property
     def display_name(self) -> str:
-        """As the paper spells it."""
+        """The method's name as the paper spells it."""
         return _DISPLAY_NAMES[self]
 
 
@@ -96,32 +96,32 @@ _DEPTHS = {
 
 @dataclass(frozen=True)
 class Config:
-    """One model, whole: no table has to be looked up to build it again."""
+    """All hyperparameters of one model; no other table is needed to build it again."""
 
     dataset: str
-    """Whose preset it started from; the classes may be others."""
+    """Name of the preset that this config started from; its classes may differ."""
     backbone: str
-    """Whose tables it started from; the model is built from the fields below."""
+    """Name of the backbone that this config started from; the fields below define the model."""
     classes: int
     size: tuple[int, int]
     """(height, width) of the network's input."""
     references: tuple[int, ...]
-    """How many frames each reference lies before the target, farthest first; SegFormer has none."""
+    """Offsets of the references: frames before the target, farthest first; empty for SegFormer."""
     scales: int
-    """How many scales of affinity there are, counted from the coarsest, 1/32."""
+    """Number of affinity scales, counted from the coarsest, 1/32."""
     key_stride: int
-    """The grid on which keys and values live; N tokens per reference."""
+    """Stride of the grid of keys and values, which has N tokens per reference."""
     keep: float
-    """The paper's p: STM keeps int(p·N) tokens of every reference."""
+    """The paper's p: STM keeps int(p·N) tokens of each reference."""
     widths: tuple[int, ...]
     depths: tuple[int, ...]
     kernels: tuple[tuple[int, ...], ...]
-    """Of SAR's convs at each scale, coarsest first; a block of MAA has as many, of size 3."""
+    """Kernel sizes of SAR's convs per scale, coarsest first; MAA has as many convs of size 3."""
     affinity_channels: int
     sar: bool = True
-    """Single-scale affinity refinement; without it the maps are aggregated as they are."""
+    """Use single-scale affinity refinement; without it, MAA gets unrefined maps."""
     maa: bool = True
-    """Multi-scale affinity aggregation; without it the finest scale stands alone."""
+    """Use multi-scale affinity aggregation; without it, only the finest scale is used."""
     method: Method = Method.MRCFA
 
     def __post_init__(self) -> None:
@@ -134,19 +134,23 @@ class Config:
         if self.key_stride not in STRIDES[:3]:
             raise InvalidValue(f"key_stride is {self.key_stride}; choose one of 32, 16, 8")
         stages = (self.widths, self.depths)
-        if any(len(each) != len(STRIDES) or min(each) < 1 for each in stages):
-            raise InvalidValue(f"widths {self.widths} and depths {self.depths} are not four each")
+        if any(len(values) != len(STRIDES) or min(values) < 1 for values in stages):
+            raise InvalidValue(
+                f"widths {self.widths} and depths {self.depths} must be four positive numbers each"
+            )
         if self.block_parameters > bounds.PARAMETERS:
             raise InvalidValue(
                 f"widths {self.widths} and depths {self.depths} make a model of more than "
                 f"{bounds.PARAMETERS:,} parameters; choose smaller ones"
             )
         if any(width % heads for width, heads in zip(self.widths, HEADS, strict=True)):
-            raise InvalidValue(f"widths {self.widths} are no multiples of the heads {HEADS}")
+            raise InvalidValue(f"widths {self.widths} must be multiples of the heads {HEADS}")
         if self.affinity_channels < 1:
             raise InvalidValue(f"affinity_channels is {self.affinity_channels}; use at least 1")
         if not 0 < self.keep <= 1:
-            raise InvalidValue(f"keep is {self.keep:g}; it must lie in (0, 1], as 0.5 does")
+            raise InvalidValue(
+                f"keep is {self.keep:g}; it must be above 0 and at most 1, such as 0.5"
+            )
         if self.scales not in (1, 2, 3, 4):
             raise InvalidValue(f"scales is {self.scales}; choose 1, 2, 3 or 4")
         offsets = self.references
@@ -162,7 +166,7 @@ class Config:
             )
         refined = self.kernels[: self.scales]
         if len(refined) < self.scales or not all(
-            each and all(kernel > 0 and kernel % 2 for kernel in each) for each in refined
+            sizes and all(size > 0 and size % 2 for size in sizes) for sizes in refined
         ):
             raise InvalidValue(
                 f"kernels {self.kernels} must list odd sizes for each of {self.scales} scales, "
@@ -172,15 +176,15 @@ class Config:
 
     @property
     def block_parameters(self) -> int:
-        """How many the encoder's blocks have, norms and biases apart; a model has more."""
+        """Parameters of the encoder's blocks without norms and biases: a model's lower bound."""
         return sum(
             depth * width**2 * (4 + 2 * MLP_RATIO + (reduction**2 if reduction > 1 else 0))
             for depth, width, reduction in zip(self.depths, self.widths, REDUCTIONS, strict=True)
         )
 
     def _check_bounds(self) -> None:
-        """Refuse what a file from elsewhere may ask for before any model is built from it."""
-        for name, values, most in (
+        """Refuse values of an untrusted file that would need too much memory or time."""
+        for name, values, limit in (
             ("size", self.size, bounds.SIDE),
             ("references", self.references, bounds.OFFSET),
             ("widths", self.widths, bounds.CHANNELS),
@@ -190,10 +194,10 @@ class Config:
         ):
             if len(values) > bounds.NUMBERS:
                 raise InvalidValue(
-                    f"{name} lists {len(values)} numbers; {bounds.NUMBERS} are the most"
+                    f"{name} lists {len(values)} numbers; at most {bounds.NUMBERS} are allowed"
                 )
-            if max(values, default=0) > most:
-                raise InvalidValue(f"{name} has {max(values)}; {most} is the most")
+            if max(values, default=0) > limit:
+                raise InvalidValue(f"{name} has {max(values)}; at most {limit} is allowed")
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -202,35 +206,36 @@ class Config:
 
     @property
     def used_strides(self) -> tuple[int, ...]:
-        """Scales that reach the output; without MAA only STM's and the finest."""
-        every = self.maa or self.method is Method.FEATURE_PYRAMID
-        return self.strides if every else tuple(dict.fromkeys((32, self.strides[-1])))
+        """Strides of the scales that affect the output; without MAA, only STM's and the finest."""
+        all_used = self.maa or self.method is Method.FEATURE_PYRAMID
+        return self.strides if all_used else tuple(dict.fromkeys((32, self.strides[-1])))
 
     @property
     def output_stride(self) -> int:
-        """The grid on which values are retrieved: the finest scale, and 1/8 at the coarsest."""
+        """Stride of the grid on which values are retrieved: the finest scale, but at most 8."""
         return min(8, self.strides[-1])
 
     @property
     def depth(self) -> int:
-        """M, how many frames back the farthest reference lies; 0 for a model without memory."""
+        """M, the offset of the farthest reference in frames; 0 for a model without memory."""
         return max(self.references, default=0)
 
     @property
     def tokens(self) -> int:
-        """N, the tokens of a reference."""
+        """N, the number of tokens per reference."""
         return self.tokens_at(self.key_stride)
 
     @property
     def kept(self) -> int:
-        """S, how many of a reference's tokens survive STM; 0 for a model without memory."""
+        """S, the number of tokens per reference that STM keeps; 0 for a model without memory."""
         return self.kept_of(self.tokens) if self.references else 0
 
     def kept_of(self, tokens: int) -> int:
+        """The number of tokens that STM keeps of this many."""
         return max(1, int(self.keep * tokens))
 
     def width(self, stride: int) -> int:
-        """Channels of the encoder's stage at this stride."""
+        """Channels of the encoder's stage with this stride."""
         return self.widths[::-1][STRIDES.index(stride)]
 
     def kernels_at(self, stride: int) -> tuple[int, ...]:
@@ -244,18 +249,18 @@ class Config:
         return math.prod(self.grid(stride))
 
     def key_tokens(self, stride: int) -> int:
-        """Key tokens of a scale: those of a coarser grid than the reference's are fewer than N."""
+        """Number of key tokens of a scale: N, or fewer if its grid is coarser than `key_stride`."""
         return self.tokens_at(max(stride, self.key_stride))
 
 
 def check_size(size: tuple[int, int]) -> None:
-    """Refuse sizes that the encoder's strides do not divide, and one token alone."""
+    """Refuse sizes that are no multiples of 32, and 32x32, which is a single token."""
     height, width = size
     valid = [max(32, -(-side // 32) * 32) for side in size]
     if valid == [32, 32]:
         valid[1] = 64
     if valid != [height, width]:
-        why = "is one token, too few for a norm" if size == (32, 32) else "is no multiple of 32"
+        reason = "is a single token" if size == (32, 32) else "is not a multiple of 32"
         raise InvalidValue(
-            f"size {height}x{width} {why}; the next valid size is {valid[0]}x{valid[1]}"
+            f"size {height}x{width} {reason}; the next valid size is {valid[0]}x{valid[1]}"
         )

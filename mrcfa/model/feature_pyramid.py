@@ -1,6 +1,6 @@
-"""The paper's other baseline: features are merged over the scales, not affinities.
+"""The paper's feature pyramid baseline, which merges features over the scales, not affinities.
 
-No code of it exists; the paper's sentence is the specification.
+No public code of it exists; one sentence of the paper is the specification.
 """
 
 import torch
@@ -13,10 +13,10 @@ from mrcfa.model.mrcfa import MRCFA, Reference, Target
 
 
 class FeaturePyramid(MRCFA):
-    """Every scale retrieves with its own affinity; the features are merged coarse to fine.
+    """A model in which every scale retrieves features with its own affinity.
 
-    Affinities are not refined, so they are scaled as in any attention. Merging is upsampling,
-    adding and a depthwise conv, which keeps the number of parameters.
+    Affinities are not refined, so they are scaled by 1/√C as in ordinary attention. Features are
+    merged coarse to fine by upsampling, adding and a depthwise conv, which adds few parameters.
     """
 
     def _build(self, config: Config) -> None:

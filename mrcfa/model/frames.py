@@ -1,4 +1,4 @@
-"""Pre- and postprocessing: uint8 frame -> normalised input, logits -> full-size mask."""
+"""Preprocessing of a uint8 frame to normalised input, postprocessing of logits to a mask."""
 
 import numpy as np
 import torch
@@ -12,7 +12,10 @@ Size = tuple[int, int]
 
 
 class Normalise(nn.Module):
-    """uint8 (B, h, w, 3) -> normalised (B, 3, H, W): bilinear, half-pixel, no antialias."""
+    """Resize and normalise: uint8 (B, h, w, 3) -> (B, 3, H, W).
+
+    Resizing is bilinear with half-pixel centres and without antialiasing.
+    """
 
     mean: Tensor
     std: Tensor
@@ -29,7 +32,10 @@ class Normalise(nn.Module):
 
 
 class FullSizeMask(nn.Module):
-    """(B, classes, H/4, W/4) logits -> H×W -> the frame's own size, and only then the argmax."""
+    """Masks at frame size: logits (B, classes, H/4, W/4) -> (B, h, w).
+
+    Logits are resized to H×W, then to the frame's h×w; the argmax comes last.
+    """
 
     def __init__(self, size: Size, frame: Size) -> None:
         super().__init__()
@@ -45,19 +51,20 @@ class FullSizeMask(nn.Module):
 
 
 def network_input(image: NDArray[np.uint8], size: Size) -> Tensor:
-    """One frame (h, w, 3) as the model takes it, (1, 3, H, W)."""
+    """The model's input (1, 3, H, W) for one frame (h, w, 3)."""
     normalised: Tensor = Normalise(size)(torch.from_numpy(image).unsqueeze(0))
     return normalised.contiguous()
 
 
 CLASSES_AT_ONCE = 16
-"""Of full-size logits: at 1088×1920 all 124 of VSPW would take 1 GB."""
+"""Classes whose logits are resized at once: all 124 of VSPW at 1088×1920 would take 1 GB."""
 
 
 def full_size_mask(logits: Tensor, size: Size, frame: Size) -> NDArray[np.uint8]:
-    """The mask (h, w) of one frame's logits (1, classes, H/4, W/4).
+    """The mask (h, w) for one frame's logits (1, classes, H/4, W/4).
 
-    What `FullSizeMask` computes, a few classes at a time, with the best so far.
+    It equals `FullSizeMask`, but needs less memory: it compares a few classes at a time with the
+    best so far.
     """
     full = FullSizeMask(size, frame)
     best, mask = full.resized(logits[0:1, :CLASSES_AT_ONCE]).max(dim=1)
@@ -70,7 +77,7 @@ def full_size_mask(logits: Tensor, size: Size, frame: Size) -> NDArray[np.uint8]
 
 
 def resize(maps: Tensor, size: tuple[int, ...], align_corners: bool = False) -> Tensor:
-    """Bilinear, or nothing where the size is right already."""
+    """Resize maps (B, C, h, w) bilinearly; return them as they are if the size is right."""
     if tuple(maps.shape[2:]) == tuple(size):
         return maps
     return F.interpolate(maps, size=size, mode="bilinear", align_corners=align_corners)

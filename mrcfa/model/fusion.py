@@ -1,4 +1,4 @@
-"""SegFormer's head: the four stages become one feature F at 1/4."""
+"""SegFormer's head, which fuses the four stages into one feature F at 1/4."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from mrcfa.model.mit import as_image, as_tokens
 
 
 class Fusion(nn.Module):
-    """c1…c4 -> F (B, 256, H/4, W/4): lift, upsample, concatenate coarsest first, mix."""
+    """Lift, upsample, concatenate (coarsest first) and mix: c1…c4 -> F (B, 256, H/4, W/4)."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()

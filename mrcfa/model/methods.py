@@ -1,4 +1,4 @@
-"""The model of each method: the paper's own and its baselines."""
+"""The model class of each method: the paper's model and its baselines."""
 
 from mrcfa.model.config import Config, Method
 from mrcfa.model.feature_pyramid import FeaturePyramid
@@ -13,4 +13,5 @@ MODELS: dict[Method, type[SegFormer]] = {
 
 
 def build_model(config: Config, seed: int = 0) -> SegFormer:
+    """The config's model with random weights."""
     return MODELS[config.method](config, seed)

@@ -10,7 +10,7 @@ from mrcfa.model.config import HEADS, MLP_RATIO, REDUCTIONS
 
 
 class MiT(nn.Module):
-    """(B, 3, H, W) normalised RGB -> c1…c4, each (B, C, H/s, W/s) for s = 4, 8, 16, 32."""
+    """The encoder: normalised RGB (B, 3, H, W) -> c1…c4, (B, C, H/s, W/s) for s = 4, 8, 16, 32."""
 
     def __init__(self, widths: Sequence[int], depths: Sequence[int]) -> None:
         super().__init__()
@@ -44,12 +44,13 @@ class Stage(nn.Module):
         tokens, grid = self.embed(image)
         for block in self.blocks:
             tokens = block(tokens, grid)
-        # On the image: ONNX Runtime would fuse an addition and a norm of tokens, and be slower.
+        # The norm gets an image: ONNX Runtime would fuse a norm of tokens with the addition before
+        # it, which is slower.
         return self.norm(tokens.unflatten(1, grid)).permute(0, 3, 1, 2)
 
 
 class PatchEmbedding(nn.Module):
-    """Overlapping patches: a strided conv, then LayerNorm over channels."""
+    """Embedding of overlapping patches: a strided conv, then LayerNorm over channels."""
 
     def __init__(self, inputs: int, width: int, kernel: int) -> None:
         super().__init__()
@@ -71,14 +72,17 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
         self.mlp: nn.Module = MixFFN(width, MLP_RATIO * width)
         self.drop_path = 0.0
-        """The probability with which training leaves a branch out, sample by sample."""
+        """Probability that training drops a branch, drawn for each sample."""
 
     def forward(self, tokens: Tensor, grid: tuple[int, int]) -> Tensor:
         tokens = tokens + self._kept(self.attn(self.norm1(tokens), grid))
         return tokens + self._kept(self.mlp(self.norm2(tokens), grid))
 
     def _kept(self, branch: Tensor) -> Tensor:
-        """Stochastic depth; what is kept is scaled up, so that its mean stays."""
+        """Stochastic depth: drop the branch of some samples and scale up the others.
+
+        Scaling keeps the mean.
+        """
         if not self.training or not self.drop_path:
             return branch
         kept = torch.rand(len(branch), 1, 1, device=branch.device) >= self.drop_path
@@ -86,7 +90,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention whose keys and values are shrunk by a strided conv."""
+    """Multi-head self-attention with keys and values reduced by a strided conv."""
 
     def __init__(self, width: int, heads: int, reduction: int) -> None:
         super().__init__()
@@ -110,12 +114,12 @@ class Attention(nn.Module):
         return self.kv(tokens).chunk(2, dim=-1)
 
     def _split(self, tokens: Tensor) -> Tensor:
-        """(B, N, C) -> (B, heads, N, C/heads)."""
+        """Split channels into heads: (B, N, C) -> (B, heads, N, C/heads)."""
         return tokens.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class MixFFN(nn.Module):
-    """Linear, depthwise 3×3 conv (which carries position), GELU, linear."""
+    """Linear, depthwise 3×3 conv (which encodes position), GELU, linear."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -129,10 +133,10 @@ class MixFFN(nn.Module):
 
 
 def as_tokens(image: Tensor) -> Tensor:
-    """(B, C, h, w) -> (B, h·w, C)."""
+    """Flatten an image: (B, C, h, w) -> (B, h·w, C)."""
     return image.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 def as_image(tokens: Tensor, grid: Sequence[int]) -> Tensor:
-    """(B, h·w, C) -> (B, C, h, w)."""
+    """Unflatten tokens: (B, h·w, C) -> (B, C, h, w)."""
     return tokens.unflatten(1, grid).permute(0, 3, 1, 2)

@@ -1,6 +1,6 @@
-"""MRCFA, the paper's model, written to be read: a clip in, the last frame's logits out.
+"""MRCFA, the paper's model: a clip in, logits of its last frame out.
 
-Nothing here is folded or streamlined; `export` does that and is measured against this.
+It is written for reading, without optimisation. `export` optimises, and is compared with it.
 """
 
 import math
@@ -27,11 +27,11 @@ from mrcfa.model.segformer import Features, SegFormer
 Grid = tuple[int, int]
 
 LARGEST_MAPS = 1 << 25
-"""Affinities at the finest scale that are refined at once: 128 MB for each of their channels."""
+"""Affinities at the finest scale that are refined at once; they take 128 MB per channel."""
 
 
 class Target(NamedTuple):
-    """What the frame being segmented asks: queries (B, tokens, C) by stride, its own feature."""
+    """The frame to segment: queries (B, tokens, C) and grids by stride, feature (B, 256, h, w)."""
 
     queries: dict[int, Tensor]
     grids: dict[int, Grid]
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What an earlier frame answers with: keys (B, tokens, C) by stride, values (B, N, 256)."""
+    """An earlier frame: keys (B, tokens, C) and grids by stride, values (B, N, 256) and grid."""
 
     keys: dict[int, Tensor]
     grids: dict[int, Grid]
@@ -48,9 +48,10 @@ class Reference(NamedTuple):
 
 
 class MRCFA(SegFormer):
-    """(B, T, 3, H, W) normalised clip, target last -> (B, classes, H/4, W/4) logits.
+    """The paper's model: a normalised clip (B, T, 3, H, W) -> logits (B, classes, H/4, W/4).
 
-    T is one more than the number of references, or 1 for the single-frame prediction.
+    The target is the last of the T frames. T is the number of references plus one, or 1 for the
+    single-frame prediction.
     """
 
     def _build(self, config: Config) -> None:
@@ -74,9 +75,9 @@ class MRCFA(SegFormer):
         if frames == 1:
             return self.predict_single(features)
         *earlier, now = features.split(batch)
-        return self.decode(self.ask(now), [self.answer(frame) for frame in earlier])
+        return self.decode(self.as_target(now), [self.as_reference(frame) for frame in earlier])
 
-    def ask(self, features: Features) -> Target:
+    def as_target(self, features: Features) -> Target:
         queries, grids = {}, {}
         for stride in self.config.strides:
             stage = _stage(features, stride)
@@ -85,7 +86,7 @@ class MRCFA(SegFormer):
         feature = features.fused if self.config.output_stride == 4 else _half(features.fused)
         return Target(queries, grids, feature)
 
-    def answer(self, features: Features) -> Reference:
+    def as_reference(self, features: Features) -> Reference:
         keys, grids = {}, {}
         for stride in self.config.strides:
             stage = _stage(features, stride)
@@ -97,20 +98,21 @@ class MRCFA(SegFormer):
         return Reference(keys, grids, as_tokens(values), _grid(values))
 
     def select(self, target: Target, reference: Reference) -> Tensor:
-        """STM: the kept tokens, (B, S)."""
+        """STM: indices of the kept tokens, (B, S)."""
         scores = self.importance(target, reference)
         return select_tokens(scores, self.config.kept_of(math.prod(reference.grid)))
 
     def importance(self, target: Target, reference: Reference) -> Tensor:
-        """The score of every token of the reference, (B, N)."""
+        """Importance of every token of the reference, (B, N)."""
         coarse = target.queries[32] @ reference.keys[32].transpose(1, 2)
         scores = upsample_keys(importance(coarse).unsqueeze(1), reference.grids[32], reference.grid)
         return scores.squeeze(1)
 
     def retrieve(self, target: Target, reference: Reference) -> Tensor:
-        """What one reference says of the target's positions, (B, 256, h, w).
+        """The feature retrieved from one reference for the target's positions, (B, 256, h, w).
 
-        Tokens are refined one by one, so they come in groups: no size needs all maps at once.
+        Tokens are refined independently, so large inputs are done in groups of tokens: memory never
+        holds all maps.
         """
         selected = self.select(target, reference)
         positions = math.prod(target.grids[self.config.strides[-1]])
@@ -127,7 +129,7 @@ class MRCFA(SegFormer):
         return tokens.transpose(1, 2).view_as(target.feature)
 
     def _refined(self, target: Target, reference: Reference, selected: Tensor) -> Tensor:
-        """SAR and MAA of some tokens' affinities: (B, s) -> (B, h·w, s)."""
+        """Refined affinities (SAR, MAA) of the selected tokens: (B, s) -> (B, h·w, s)."""
         maps = {}
         for stride, affinity in self._affinities(target, reference, selected).items():
             images = affinity.transpose(1, 2).unflatten(2, target.grids[stride])
@@ -139,7 +141,7 @@ class MRCFA(SegFormer):
     def _affinities(
         self, target: Target, reference: Reference, selected: Tensor
     ) -> dict[int, Tensor]:
-        """Affinities of some tokens at every scale: (B, s) -> (B, h·w, s)."""
+        """Affinities of the selected tokens at every scale: (B, s) -> {stride: (B, h·w, s)}."""
         affinities = {}
         for stride in self.config.strides:
             if reference.grids[stride] == reference.grid:
@@ -156,14 +158,14 @@ class MRCFA(SegFormer):
         return affinities
 
     def decode(self, target: Target, references: list[Reference]) -> Tensor:
-        """Retrieve from every reference, average, add the target's own feature.
+        """Logits (B, classes, H/4, W/4) of the mean retrieved feature plus the target's own.
 
-        The first frames of a stream refer to one frame several times, which is retrieved once.
+        The first frames of a stream may use the same reference several times; it is retrieved once.
         """
-        different = {id(reference): reference for reference in references}
-        retrieved = {key: self.retrieve(target, each) for key, each in different.items()}
-        answers = torch.stack([retrieved[id(reference)] for reference in references])
-        feature = target.feature + answers.mean(dim=0)
+        distinct = {id(reference): reference for reference in references}
+        retrieved = {key: self.retrieve(target, found) for key, found in distinct.items()}
+        features = torch.stack([retrieved[id(reference)] for reference in references])
+        feature = target.feature + features.mean(dim=0)
         logits: Tensor = self.classify(feature)
         if self.config.output_stride == 4:
             return logits
@@ -193,5 +195,5 @@ def _grid(image: Tensor) -> Grid:
 
 
 def _half(fused: Tensor) -> Tensor:
-    """F½: F at half size."""
+    """The paper's F½: the fused feature at half size."""
     return F.interpolate(fused, scale_factor=0.5, mode="bilinear", align_corners=False)

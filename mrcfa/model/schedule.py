@@ -1,9 +1,9 @@
-"""The reference schedule: which earlier frames serve frame t, also as the decoder's table."""
+"""The reference schedule: the references of each frame, also as a table for the decoder."""
 
 PAPER_OFFSETS = (9, 6, 3)
 
-# Rows 3…8 are the authors' choice while the stream is younger than the farthest reference. They
-# answer frames 0…2 without references; a stream refers to the frames there are instead.
+# Row t holds the references of frame t. Rows 3…8 are the authors' choice for streams shorter than
+# the largest offset. Their code uses no references for frames 0…2; a stream uses those available.
 _YOUNG_STREAM = (
     (0, 0, 0),
     (0, 0, 0),
@@ -18,16 +18,17 @@ _YOUNG_STREAM = (
 
 
 def references_at(frame: int, offsets: tuple[int, ...] = PAPER_OFFSETS) -> tuple[int, ...]:
-    """The frame numbers that serve frame `frame`, farthest first; frame 0 refers to itself."""
+    """Numbers of a frame's references, farthest first; frame 0 is its own reference."""
     if offsets == PAPER_OFFSETS and frame < len(_YOUNG_STREAM):
         return _YOUNG_STREAM[frame]
     return tuple(max(0, frame - offset) for offset in offsets)
 
 
 def memory_table(offsets: tuple[int, ...] = PAPER_OFFSETS) -> tuple[tuple[int, ...], ...]:
-    """Row min(t, M): where frame t's references stand in the last M + 1 frames, oldest first.
+    """Positions of the references in a window of the last M + 1 frames, oldest first.
 
-    M is the largest offset; position M is the frame itself, position M − k the frame k before it.
+    Row min(t, M) is for frame t; M is the largest offset. Position M is frame t itself, position
+    M − k the frame k before it.
     """
     depth = max(offsets)
     return tuple(

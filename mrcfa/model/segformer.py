@@ -1,4 +1,4 @@
-"""SegFormer, one frame at a time: what MRCFA is built on, and the baseline without time."""
+"""SegFormer, which segments single frames: the base of MRCFA, and its single-frame baseline."""
 
 import math
 from typing import Any, NamedTuple
@@ -12,21 +12,22 @@ from mrcfa.model.mit import MiT
 
 
 class Features(NamedTuple):
-    """What the encoder sees in a frame: c1…c4 and the fused F (B, 256, H/4, W/4)."""
+    """Features of one frame: the stages c1…c4 and the fused F (B, 256, H/4, W/4)."""
 
     stages: tuple[Tensor, ...]
     fused: Tensor
 
     def split(self, batch: int) -> "list[Features]":
-        """Of a clip whose frames were encoded together, `batch` clips at a time: frame by frame."""
-        parts = zip(*(each.split(batch) for each in (*self.stages, self.fused)), strict=True)
+        """The features frame by frame, for a batch of clips whose frames were encoded together."""
+        parts = zip(*(tensor.split(batch) for tensor in (*self.stages, self.fused)), strict=True)
         return [Features(tuple(stages), fused) for *stages, fused in parts]
 
 
 class SegFormer(nn.Module):
-    """Encoder, fusion and `linear_pred`; a frame refers to no other.
+    """Encoder, fusion and `linear_pred`; a frame has no references.
 
-    `ask`, `answer` and `decode` are the steps of a stream, which temporal models override.
+    `as_target`, `as_reference` and `decode` are the steps of a stream, which temporal models
+    override.
     """
 
     def __init__(self, config: Config, seed: int = 0) -> None:
@@ -36,7 +37,7 @@ class SegFormer(nn.Module):
             torch.manual_seed(seed)
             self._build(config)
             self.apply(_initialise)
-        # CPUs convolve several times as fast in it; torch's stubs do not know the argument.
+        # Convolutions on CPUs are several times faster in this layout.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.eval()
 
@@ -46,37 +47,37 @@ class SegFormer(nn.Module):
         self.linear_pred = nn.Conv2d(FEATURE_CHANNELS, config.classes, 1)
 
     def forward(self, clip: Tensor) -> Tensor:
-        """(B, T, 3, H, W) normalised clip -> (B, classes, H/4, W/4) logits of its last frame."""
+        """Logits (B, classes, H/4, W/4) of the last frame of a normalised clip (B, T, 3, H, W)."""
         return self.predict_single(self.encode(clip[:, -1]))
 
     def encode(self, frames: Tensor) -> Features:
-        """(B, 3, H, W) -> stage features and F."""
+        """Features of normalised frames (B, 3, H, W)."""
         stages = self.encoder(frames)
         return Features(stages, self.fusion(stages))
 
     def predict_single(self, features: Features) -> Tensor:
-        """The single-frame prediction, which the authors use while there are no references."""
+        """Single-frame logits, which the authors use for frames without references."""
         logits: Tensor = self.linear_pred(features.fused)
         return logits
 
-    def ask(self, features: Features) -> Any:
-        """What the frame being segmented wants to know."""
+    def as_target(self, features: Features) -> Any:
+        """The frame as `decode` needs it to segment it."""
         return features
 
-    def answer(self, features: Features) -> Any:
-        """What later frames may want of this one."""
+    def as_reference(self, features: Features) -> Any:
+        """The frame as `decode` needs it for later frames; kept in the stream's memory."""
         return None
 
     def decode(self, target: Any, references: list[Any]) -> Tensor:
-        """(B, classes, H/4, W/4) logits."""
+        """Logits (B, classes, H/4, W/4) of the target."""
         return self.predict_single(target)
 
 
 def _initialise(module: nn.Module) -> None:
-    """Truncated normal 0.02 for linears and biases, fan-out normal for convs.
+    """Initialise linears and biases by a truncated normal (0.02), convs by a fan-out normal.
 
-    SegFormer begins with zero biases, but an exporter drops what adds zero, and a random model
-    would then be faster than a trained one.
+    SegFormer starts with zero biases. An exporter removes additions of zero, so a random model
+    would be faster than a trained one.
     """
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)

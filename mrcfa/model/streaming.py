@@ -1,4 +1,4 @@
-"""The reference model, a frame at a time: what a frame answers is kept for those that follow."""
+"""Frame-by-frame inference with the reference model; a memory holds the references."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from mrcfa.model.segformer import Features, SegFormer
 
 
 class Memory(NamedTuple):
-    """How many frames there were, and what the last ones answer with, oldest first."""
+    """The number of frames so far, and the last of them as references, oldest first."""
 
     frame: int = 0
     references: tuple[Any, ...] = ()
@@ -18,8 +18,8 @@ class Memory(NamedTuple):
 
 @torch.no_grad()
 def remember(model: SegFormer, features: Features, memory: Memory) -> Memory:
-    """The memory with a further frame: the last, which may refer to itself, and `depth` before."""
-    known = (*memory.references, model.answer(features))
+    """The memory after one more frame: that frame and the `depth` frames before it."""
+    known = (*memory.references, model.as_reference(features))
     return Memory(memory.frame + 1, known[-1 - model.config.depth :])
 
 
@@ -27,9 +27,9 @@ def remember(model: SegFormer, features: Features, memory: Memory) -> Memory:
 def decode_next(
     model: SegFormer, features: Features, memory: Memory, alone: bool = False
 ) -> tuple[Tensor, Memory]:
-    """A frame's logits (1, classes, H/4, W/4), and the memory for the next one.
+    """Logits (1, classes, H/4, W/4) of the next frame, and the memory after it.
 
-    With `alone` the single-frame head answers, and the frame is remembered all the same.
+    With `alone`, the logits come from the single-frame head; the memory is updated as usual.
     """
     memory = remember(model, features, memory)
     if alone:
@@ -37,4 +37,4 @@ def decode_next(
     first = memory.frame - len(memory.references)
     numbers = references_at(memory.frame - 1, model.config.references)
     references = [memory.references[number - first] for number in numbers]
-    return model.decode(model.ask(features), references), memory
+    return model.decode(model.as_target(features), references), memory

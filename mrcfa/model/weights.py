@@ -1,6 +1,6 @@
-"""Weights in and out: the authors' checkpoints, our safetensors, ImageNet backbones.
+"""Loading and saving of weights: the authors' checkpoints, our safetensors, ImageNet backbones.
 
-Loading is strict, and nothing that a file contains is ever executed.
+Loading is strict and never executes code from a file.
 """
 
 import pickle
@@ -21,7 +21,7 @@ from mrcfa.model.segformer import SegFormer
 
 _STAGE = {"4": "1", "8": "2", "16": "3", "32": "4"}
 
-# Our names on the left, the authors' on the right.
+# Pairs of our names (left) and the authors' names (right).
 _AUTHORS: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
     (r"^encoder\.stages\.(\d)\.embed\.", lambda m: f"backbone.patch_embed{int(m[1]) + 1}."),
     (r"^encoder\.stages\.(\d)\.blocks\.", lambda m: f"backbone.block{int(m[1]) + 1}."),
@@ -49,12 +49,12 @@ _AUTHORS: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
     ),
 )
 _HEADS = ("linear_pred.", "classify.")
-"""The classifiers, whose size is the number of classes."""
+"""Prefixes of the classifiers, the parameters whose size depends on the number of classes."""
 MOST_COPIES, OTHER_BYTES = 16, 1 << 26
-"""How many times the model's bytes a file may have, with optimizer state in FP64 and averages, and
-how many besides."""
+"""A file may have `MOST_COPIES` times the model's bytes plus `OTHER_BYTES`: enough for optimizer
+state in FP64 and averaged weights."""
 MOST_UNPACKED = 2
-"""How many times its own size a file may unpack to; PyTorch's are archives that are not packed."""
+"""A file may unpack to this many times its size; PyTorch writes uncompressed archives."""
 _NUMBERS = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool),
@@ -64,11 +64,11 @@ _IMAGENET = re.compile(r"^(patch_embed|block|norm)\d\.|^head\.")
 
 
 def load_weights(model: SegFormer, path: str | Path, to_train: bool = False) -> list[str]:
-    """Fill `model` from a file; on any mismatch the model stays as it was and the keys are named.
+    """Load a file's weights into `model`; return the parts that the file has no weights for.
 
-    A file that holds an ImageNet backbone alone fills the encoder and leaves the rest. A model that
-    is `to_train` also takes what it shares with a checkpoint of another method or of other classes:
-    the parts that stay as they are, are answered.
+    On a mismatch the model stays unchanged and the error names the keys. An ImageNet file has
+    weights for the encoder only. With `to_train`, a checkpoint of another method or of other
+    classes is accepted, and the parameters that both models share are loaded.
     """
     path = Path(path)
     own = model.state_dict()
@@ -105,29 +105,29 @@ def load_weights(model: SegFormer, path: str | Path, to_train: bool = False) -> 
 
 
 def save_weights(model: SegFormer, path: str | Path) -> None:
-    """Write the model's weights as safetensors, under our own names."""
+    """Write the model's weights as safetensors under our own names."""
     write_whole(Path(path), save({k: v.contiguous() for k, v in model.state_dict().items()}))
 
 
-def _check_size(path: Path, own: int) -> None:
-    """Refuse a file of far more bytes than the model has, or that unpacks to more than it has."""
+def _check_size(path: Path, model_bytes: int) -> None:
+    """Refuse a file that is far larger than the model, or that unpacks to far more bytes."""
     if not path.is_file():
         raise NotFound(f"there is no weights file {path}")
-    size, most = path.stat().st_size, MOST_COPIES * own + OTHER_BYTES
-    if size > most:
+    size, limit = path.stat().st_size, MOST_COPIES * model_bytes + OTHER_BYTES
+    if size > limit:
         raise Mismatch(
-            f"{path} has {size:,} bytes and the model {own:,}; check --backbone, and save the bare "
-            "state dict without the optimizer's"
+            f"{path} has {size:,} bytes, but the model only {model_bytes:,}; check --backbone, and "
+            "save the state dict without the optimizer's"
         )
     try:
         with ZipFile(path) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
     except (BadZipFile, OSError, ValueError, NotImplementedError, OverflowError):
-        return  # another format, or for PyTorch to refuse
-    if unpacked > min(most, MOST_UNPACKED * size):
+        return  # another format, or one that PyTorch refuses
+    if unpacked > min(limit, MOST_UNPACKED * size):
         raise Damaged(
-            f"{path} is packed, and has {unpacked:,} bytes when it is unpacked; save it with "
-            "torch.save, which does not pack"
+            f"{path} is compressed and would unpack to {unpacked:,} bytes; save it with "
+            "torch.save, which does not compress"
         )
 
 
@@ -135,7 +135,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     content = _content(path)
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
-            raise Damaged(f"{path} holds no state dict: {key!r} is no tensor")
+            raise Damaged(f"{path} holds no state dict: {key!r} is not a tensor")
         if (
             value.is_nested
             or value.layout is not torch.strided
@@ -143,14 +143,14 @@ def _read(path: Path) -> dict[str, Tensor]:
             or value.dtype not in _NUMBERS
         ):
             raise Damaged(
-                f"{path} holds {key} in a form that is no plain array of numbers ({value.dtype}, "
-                f"{value.layout}); save it as dense float32"
+                f"{path} holds {key} as {value.dtype} and {value.layout}, which is not a plain "
+                "array of numbers; save it as dense float32"
             )
     return dict(content)
 
 
 def _content(path: Path) -> Mapping[Any, Any]:
-    """The state dict, whatever it holds."""
+    """The file's state dict, with keys and values unchecked."""
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -159,8 +159,8 @@ def _content(path: Path) -> Mapping[Any, Any]:
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise Damaged(_refusal(path, str(error))) from None
-    except Exception:  # a damaged file makes them raise anything
-        raise Damaged(f"{path} is no checkpoint that PyTorch or safetensors can read") from None
+    except Exception:  # both libraries raise many kinds of errors for damaged files
+        raise Damaged(f"{path} cannot be read by PyTorch or safetensors") from None
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
     if not isinstance(content, Mapping) or not content:
@@ -171,9 +171,10 @@ def _content(path: Path) -> Mapping[Any, Any]:
 def _shared_parts(
     entries: dict[str, Tensor], expected: dict[str, str]
 ) -> tuple[list[str], dict[str, Tensor], dict[str, str]]:
-    """The parts that a file of another method lacks, and both sides without what they do not share.
+    """The parts that the file lacks, and both sides reduced to the parts that they share.
 
-    A part is a module at the top of the model, such as `encoder` or `refinement`.
+    A part is a top-level module of the model, such as `encoder` or `refinement`. The file may be
+    of another method.
     """
     theirs, ours = ({key.partition(".")[0] for key in side} for side in (entries, expected))
     return (
@@ -184,20 +185,20 @@ def _shared_parts(
 
 
 def _refusal(path: Path, reason: str) -> str:
-    """torch names the first global that a pickle asks for beyond plain tensors."""
+    """The error sentence for a refused pickle, from torch's message, which names the global."""
     wanted = re.search(r"Unsupported global: GLOBAL (\S+)", reason)
     if wanted is None:
-        return f"{path} is no checkpoint that can be read without running code from it"
+        return f"{path} cannot be read without running code from it; save only the state dict"
     return (
-        f"{path} is a pickle that wants to run code ({wanted[1]}) and is refused; "
-        "save the bare state dict and give that"
+        f"{path} is refused because it is a pickle that runs code ({wanted[1]}); "
+        "save only the state dict"
     )
 
 
 def _compare_classes(
     path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, str], classes: int
 ) -> None:
-    """A head of another size is a matter of labels, so it gets a sentence of its own."""
+    """Refuse a head of another size by its own error, because the remedy is --labels."""
     names = expected.values()
     head = "classify.weight" if "classify.weight" in names else "linear_pred.weight"
     for key, name in expected.items():
@@ -205,7 +206,7 @@ def _compare_classes(
             found = len(entries[key])
             if found != classes:
                 raise Mismatch(
-                    f"{path} has {found} classes and the model {classes}; "
+                    f"{path} has {found} classes, but the model has {classes}; "
                     f"name all {found} of them with --labels"
                 )
 
@@ -217,7 +218,7 @@ def _compare(path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, T
         parts = [f"lacks {named(missing)}"] if missing else []
         parts += [f"has unknown {named(surplus)}"] if surplus else []
         raise Mismatch(
-            f"{path} does not fit this model: it {' and '.join(parts)}; "
+            f"{path} does not fit the model: it {' and '.join(parts)}; "
             "check --backbone and --dataset"
         )
     shapes = [
@@ -227,7 +228,7 @@ def _compare(path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, T
     ]
     if shapes:
         raise Mismatch(
-            f"{path} has other shapes than this model: {named(shapes)}; "
+            f"{path} has other shapes than the model: {named(shapes)}; "
             "check --backbone and --dataset"
         )
     others = [
@@ -236,10 +237,12 @@ def _compare(path: Path, entries: Mapping[str, Tensor], expected: Mapping[str, T
         if expected[key].is_floating_point() and not value.is_floating_point()
     ]
     if others:
-        raise Damaged(f"{path} holds {named(others)} as {entries[others[0]].dtype}; save floats")
+        raise Damaged(
+            f"{path} holds {named(others)} as {entries[others[0]].dtype}; save them as float32"
+        )
     broken = [key for key, value in entries.items() if not value.to(expected[key]).isfinite().all()]
     if broken:
-        raise Damaged(f"{path} holds NaN, infinite or too large weights in {named(broken)}")
+        raise Damaged(f"{path} holds NaN, infinite or too large values in {named(broken)}")
 
 
 def _authors_name(key: str) -> str:
@@ -249,5 +252,5 @@ def _authors_name(key: str) -> str:
 
 
 def _conv(index: str) -> str:
-    """The authors wrap each conv of a refinement block; its norm stands bare."""
+    """The authors' name of a layer in a refinement block: convs have a suffix, norms do not."""
     return f"{index}.conv2" if int(index) % 3 == 0 else index

@@ -1,1 +1,1 @@
-"""`mrcfa selftest`: does a bundle compute what it should on this machine, in every way it can?"""
+"""`mrcfa selftest` checks a bundle on this machine; `mrcfa doctor` checks the machine itself."""

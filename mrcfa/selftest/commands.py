@@ -14,16 +14,22 @@ if TYPE_CHECKING:
 
 
 def selftest(
-    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    bundle: Annotated[Path, typer.Argument(help="Directory of the bundle.")],
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write all of it for a bug report.")
+        Path | None,
+        typer.Option(
+            "--json", help="File for all results as JSON, for a bug report. Default: not written."
+        ),
     ] = None,
     cpp_tool: Annotated[
         Path | None,
-        typer.Option(help="mrcfa-segment. Default: on the path, or in this clone."),
+        typer.Option(
+            help="The C++ program mrcfa-segment. Default: the one on PATH, or in build/cpp of this "
+            "clone."
+        ),
     ] = None,
 ) -> None:
-    """Check every way to run a bundle on this machine; exit code 1 if one does not work."""
+    """Check every way to run a bundle on this machine; exit code 1 if a check fails."""
     from mrcfa.bundle import Bundle
     from mrcfa.machine.files import check_writable, write_whole
     from mrcfa.selftest.selftest import passed, report, verdict
@@ -43,7 +49,7 @@ def selftest(
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Try what this machine can do, and say what to install or mend for the rest."""
+    """Check what this machine can run, and print what to install or repair for the rest."""
     from mrcfa.selftest.findings import findings
     from mrcfa.selftest.trials import tried
 
@@ -52,12 +58,12 @@ def doctor(as_json: AsJson = False) -> None:
         typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
         return
     for finding in found:
-        typer.echo(_told(finding))
+        typer.echo(_text(finding))
 
 
-def _told(finding: "Finding") -> str:
+def _text(finding: "Finding") -> str:
     if finding.found is None:
-        sign, text = "-", f"missing; for {finding.enables}: {finding.remedy}"
+        sign, text = "-", f"missing (needed for {finding.enables}); {finding.remedy}"
     elif finding.works is False:
         sign, text = "✗", f"{finding.found}, but {finding.said}; {finding.remedy}"
     else:

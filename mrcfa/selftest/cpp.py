@@ -1,4 +1,4 @@
-"""The C++ program `mrcfa-segment` on the same clip, through pipes."""
+"""Check of the C++ program `mrcfa-segment` on the built-in clip, through pipes."""
 
 import math
 from pathlib import Path
@@ -25,18 +25,18 @@ def cpp_line(bundle: Bundle, tool: Path | None) -> Line:
         if len(answer) != math.prod(shape):
             raise Fault(
                 f"it wrote {len(answer)} bytes of masks instead of {math.prod(shape)}",
-                "build engines/cpp anew",
+                "build engines/cpp again",
             )
         masks = np.frombuffer(answer, np.uint8).reshape(shape)
         ran = next(line for line in info.splitlines() if line.startswith("runs on "))
         precision = next(
-            each.precision
-            for each in bundle.manifest.variants.values()
-            if each.precision in ran.replace(",", " ").replace(")", " ").split()
+            variant.precision
+            for variant in bundle.manifest.variants.values()
+            if variant.precision in ran.replace(",", " ").replace(")", " ").split()
         )
-        variant = bundle.find_variant(Device.CPU, precision)
-        assert variant is not None  # it runs
-        limits = bundle.manifest.variants[variant].limits
+        name = bundle.find_variant(Device.CPU, precision)
+        assert name is not None  # it ran
+        limits = bundle.manifest.variants[name].limits
         found = expected.agreement(masks, limits, seconds)
         return Found(f"{ran}: {found.words}", found.facts)
 

@@ -1,4 +1,4 @@
-"""Frames that lie on the GPU and masks that stay there, without torch, CuPy or pycuda."""
+"""Frames and masks in GPU memory, without torch, CuPy or pycuda."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from mrcfa.stream.stream import Stream
 
 
 def masks_by_device(stream: Stream, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8 (T, h, w, 3) -> (T, h, w); only here do they pass the host."""
+    """Masks (T, h, w) of uint8 frames (T, h, w, 3); the stream gets and returns GPU memory."""
     cuda = Cuda()
     with cuda.current():
         queue = CudaStream(cuda)

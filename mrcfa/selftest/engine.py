@@ -1,4 +1,4 @@
-"""An engine on its own, before any backend uses it: does it load, with the tensors it should?"""
+"""Check of an engine before a backend uses it: it must load and have the manifest's tensors."""
 
 from collections.abc import Mapping
 from time import perf_counter
@@ -12,7 +12,7 @@ from mrcfa.errors import member
 from mrcfa.selftest.line import Fault, Found, NotRun
 
 _DTYPES = {"FLOAT": "float32", "HALF": "float16", "INT32": "int32", "UINT8": "uint8"}
-"""TensorRT's names -> the manifest's. `trt.nptype` breaks with new numpys."""
+"""TensorRT's type names -> the manifest's; `trt.nptype` fails with recent versions of NumPy."""
 
 
 def examined(bundle: Bundle, engine: Engine) -> Found:
@@ -21,8 +21,8 @@ def examined(bundle: Bundle, engine: Engine) -> Found:
     flavour, gpu = member(Flavour, engine.flavour, "flavour"), cuda.gpu
     if gpu.sm not in engine.compute_capabilities:
         raise NotRun(
-            f"it was built for other GPUs than {gpu.name} (sm_{gpu.sm}); "
-            f"build one with: mrcfa build {bundle.path}"
+            f"the engine was built for other GPUs than {gpu.name} (sm_{gpu.sm}); "
+            f"build one for it with: mrcfa build {bundle.path}"
         )
     trt = flavour.load()
     anew = f"build it again with: mrcfa build {bundle.path}"
@@ -46,8 +46,8 @@ def examined(bundle: Bundle, engine: Engine) -> Found:
         wrong = _differences(tensors, (*graph.inputs, *graph.outputs))
         if wrong:
             raise Fault(f"the {part} has other tensors than its graph: {wrong}", anew)
-    took = ", ".join(f"{part} in {each:.2f} s" for part, each in seconds.items())
-    return Found(f"loads ({took}); its tensors are the manifest's", {"seconds": seconds})
+    times = ", ".join(f"{part} in {duration:.2f} s" for part, duration in seconds.items())
+    return Found(f"loads ({times}) and has the manifest's tensors", {"seconds": seconds})
 
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -55,7 +55,10 @@ Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 def _tensors(trt: ModuleType, content: bytes, version_compatible: bool) -> Tensors | None:
-    """Of a plan; None if it does not load. All that TensorRT makes ends in here, in its context."""
+    """Tensors of a plan; None if it does not load.
+
+    TensorRT's objects are destroyed here, while their CUDA context is current.
+    """
     runtime = trt.Runtime(logger(trt))
     runtime.engine_host_code_allowed = version_compatible
     engine = runtime.deserialize_cuda_engine(content)
@@ -72,11 +75,11 @@ def _tensors(trt: ModuleType, content: bytes, version_compatible: bool) -> Tenso
 def _differences(found: Tensors, wanted: tuple[TensorSpec, ...]) -> str:
     facts = {spec.name: (spec.dtype, spec.shape) for spec in wanted}
     return ", ".join(
-        f"{name} is {_told(found.get(name))} instead of {_told(facts.get(name))}"
+        f"{name} is {_described(found.get(name))} instead of {_described(facts.get(name))}"
         for name in dict.fromkeys([*facts, *found])
         if found.get(name) != facts.get(name)
     )
 
 
-def _told(facts: tuple[str, tuple[int, ...]] | None) -> str:
+def _described(facts: tuple[str, tuple[int, ...]] | None) -> str:
     return "missing" if facts is None else f"{facts[0]} {list(facts[1])}"

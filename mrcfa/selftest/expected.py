@@ -1,4 +1,4 @@
-"""The built-in clip and the masks that the reference model gave for it (`expected.npz`)."""
+"""The built-in clip and the reference model's masks of it (`expected.npz`)."""
 
 from dataclasses import dataclass
 from zipfile import BadZipFile
@@ -20,15 +20,15 @@ Masks = NDArray[np.uint8]
 @dataclass(frozen=True)
 class Expected:
     frames: NDArray[np.uint8]
-    """(T, h, w, 3)."""
+    """The clip, (T, h, w, 3)."""
     compared: NDArray[np.int64]
-    """Which of them have a mask here: all, but for large frames."""
+    """Numbers (N) of the frames that have a mask: all frames, or a few if frames are large."""
     masks: Masks
-    """(their number, h, w)."""
+    """Masks of those frames, (N, h, w)."""
 
     @classmethod
     def of(cls, bundle: Bundle) -> "Expected":
-        """The clip is made again from its formula: only the masks travel with a bundle."""
+        """Read a bundle's masks, and generate the clip, which is not part of a bundle."""
         height, width = bundle.manifest.frame
         path = bundle.file(EXPECTED)
         try:
@@ -38,25 +38,25 @@ class Expected:
                 masks = content["masks"]
                 numbers = content["frames"] if "frames" in content else np.arange(len(masks))
         except (OSError, ValueError, KeyError, AttributeError, BadZipFile) as error:
-            raise Damaged(f"{path} cannot be read ({error}); export the bundle anew") from None
+            raise Damaged(f"{path} cannot be read ({error}); export the bundle again") from None
         if masks.dtype != np.uint8 or masks.shape[1:] != (height, width) or not len(masks):
             raise Damaged(
                 f"{path} holds {masks.dtype} {masks.shape} instead of masks of "
-                f"{height}x{width}; export the bundle anew"
+                f"{height}x{width}; export the bundle again"
             )
         if numbers.shape != masks.shape[:1]:
             raise Damaged(
-                f"{path} has {len(masks)} masks of {numbers.size} frames; export the bundle anew"
+                f"{path} has {len(masks)} masks of {numbers.size} frames; export the bundle again"
             )
         if numbers.dtype.kind != "i" or not 0 <= numbers.min() <= numbers.max() < EXPECTED_FRAMES:
             raise Damaged(
                 f"{path} has masks of frames that are not numbered below {EXPECTED_FRAMES}; "
-                "export the bundle anew"
+                "export the bundle again"
             )
         return cls(drifting_clip(int(numbers[-1]) + 1, (height, width)), numbers, masks)
 
     def agreement(self, masks: Masks, limits: Limits, seconds: float) -> Found:
-        """Agreement with the reference, held to the variant's limit."""
+        """Agreement of the masks with the reference's; raises Fault if it misses the limit."""
         parity = Parity(limits)
         for mask, wanted in zip(masks[self.compared], self.masks, strict=True):
             parity.add_masks(mask, wanted)
@@ -76,19 +76,20 @@ class Expected:
         )
         if not check.passed:
             raise Fault(
-                f"{words}, fewest in frame {worst} ({fewest:.1%})",
-                f"it does not compute the model: export and build the bundle anew, else {REPORT}",
+                f"{words}, the fewest in frame {worst} ({fewest:.1%})",
+                "the masks are wrong: export and build the bundle again; if that does not help, "
+                f"{REPORT}",
                 **facts,
             )
-        return Found(f"{words}, {facts['ms_per_frame']:.0f} ms a frame", facts)
+        return Found(f"{words}, {facts['ms_per_frame']:.0f} ms per frame", facts)
 
 
 def same(masks: Masks, before: Masks, words: str, remedy: str) -> Found:
-    """The same work on the same frames gives the same masks, but for a rounding here and there."""
+    """Compare masks with earlier ones of the same frames; raises Fault beyond rounding errors."""
     share = float((masks == before).mean())
     facts = {"same_as_before": share, "frames": len(masks)}
     if share < _SAME:
-        raise Fault(f"{words}, but only {share:.2%} of pixels are as before", remedy, **facts)
+        raise Fault(f"{words}: false for {1 - share:.2%} of the pixels", remedy, **facts)
     return Found(words, facts)
 
 

@@ -1,4 +1,4 @@
-"""What `mrcfa doctor` finds on this machine: hardware, drivers, optional packages and tools."""
+"""Findings of `mrcfa doctor` on this machine: hardware, drivers, optional packages and tools."""
 
 import shutil
 import subprocess
@@ -18,12 +18,12 @@ class Finding:
     enables: str
     remedy: str
     works: bool | None = None
-    """None if it was not tried."""
+    """Result of the trial; None if it was not tried."""
     said: str = ""
-    """What came of trying."""
+    """Message of the trial."""
 
 
-# What no backend needs: import name, extra, distributions that provide it, what it enables.
+# Packages that no backend needs: import name, extra, distributions that provide it, its use.
 _PACKAGES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("onnx", "export", ("onnx",), "mrcfa export"),
     ("onnxscript", "export", ("onnxscript",), "mrcfa export"),
@@ -44,7 +44,7 @@ def findings() -> list[Finding]:
     driver = cuda_driver()
     return [
         Finding("processor", processor(), "everything but TensorRT engines", ""),
-        Finding("GPU", shown or None, "running TensorRT engines", "none visible to this process"),
+        Finding("GPU", shown or None, "running TensorRT engines", "no GPU is visible here"),
         Finding(
             "CUDA driver",
             driver,
@@ -61,7 +61,7 @@ def findings() -> list[Finding]:
             "nvcc",
             _nvcc(),
             "compiling the TensorRT plugin",
-            "install NVIDIA's CUDA toolkit; nothing in the default path needs it",
+            "install NVIDIA's CUDA toolkit; only the plugin for large frames needs it",
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""`Line`: one answer of the self-test (works, does not, not run), and how a check becomes one."""
+"""`Line`: one result of the self-test (works, does not, not run); `line_of` runs one check."""
 
 import json
 import time
@@ -22,11 +22,11 @@ _SIGNS = {Outcome.WORKS: "✓", Outcome.FAILS: "✗", Outcome.NOT_RUN: "-"}
 
 
 class NotRun(MrcfaError):
-    """Why a check does not apply here."""
+    """A check cannot run on this machine; the message says why."""
 
 
 class Fault(MrcfaError):
-    """A check that failed: why, and what to do about it."""
+    """A check failed; the message says why, `remedy` what to do about it."""
 
     def __init__(self, why: str, remedy: str, **facts: Any) -> None:
         super().__init__(why)
@@ -35,7 +35,7 @@ class Fault(MrcfaError):
 
 @dataclass(frozen=True)
 class Found:
-    """What a check that passed has to tell, in words and in figures."""
+    """Result of a passed check, in words and in figures."""
 
     words: str
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -44,11 +44,11 @@ class Found:
 @dataclass(frozen=True)
 class Line:
     subject: str
-    """What was tried: the machine, an engine, a backend."""
+    """The thing that was checked: the machine, an engine, a backend."""
     check: str
     outcome: Outcome
     words: str
-    """What was found, or why not."""
+    """The result in words, or the reason why the check failed or was not run."""
     remedy: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -67,11 +67,11 @@ class Line:
         return cls(**{**content, "outcome": Outcome(content["outcome"])})
 
 
-REPORT = "send the file that --json writes with a bug report"
+REPORT = "report a bug, with the file that --json writes"
 
 
 def line_of(subject: str, check: str, examine: Callable[[], Found]) -> Line:
-    """What `examine` finds; what this machine lacks is "not run", all else that it raises fails."""
+    """Run one check. Something that this machine lacks makes it "not run"; other errors fail."""
     began = time.perf_counter()
     outcome, words, remedy, facts = Outcome.WORKS, "", "", dict[str, Any]()
     try:
@@ -81,9 +81,9 @@ def line_of(subject: str, check: str, examine: Callable[[], Found]) -> Line:
         outcome, words = Outcome.NOT_RUN, _sentence(error)
     except Fault as error:
         outcome, words, remedy, facts = Outcome.FAILS, _sentence(error), error.remedy, error.facts
-    except MrcfaError as error:  # it names its own remedy
+    except MrcfaError as error:  # its message names the remedy
         outcome, words = Outcome.FAILS, _sentence(error)
-    except Exception as error:  # whatever a runtime raises
+    except Exception as error:  # any error of a runtime
         outcome, words = Outcome.FAILS, f"{type(error).__name__}: {_sentence(error)}"
         remedy = REPORT
     return Line(subject, check, outcome, words, remedy, facts, time.perf_counter() - began)

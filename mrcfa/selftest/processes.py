@@ -1,4 +1,4 @@
-"""Checks in processes of their own: a crash is an answer, and so is how a process ends."""
+"""Checks in processes of their own, so that a crash or a bad exit is a result too."""
 
 import os
 import shutil
@@ -19,13 +19,13 @@ from mrcfa.selftest.ways import SelftestWay
 
 CLONE = Path(mrcfa.__file__).parents[1]
 LIMIT_S = 600
-POLITE = {"OMP_WAIT_POLICY": "passive"}
-"""PyTorch's threads wait for each other asleep. Where other programs want the cores, threads that
-spin wait for one that is not running: a conv took five times as long on such a machine."""
+SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
+"""PyTorch's threads sleep while they wait for each other. Threads that spin take cores from the
+thread they wait for: on a busy machine a conv took five times as long."""
 
 
 def lines_of(bundle: Bundle, way: SelftestWay, gpus: int) -> Iterator[Line]:
-    """What `stream_checks` answers in its own process, and how that process ended."""
+    """Results of `stream_checks` in its own process, and of the exit of that process."""
     with TemporaryDirectory(prefix="mrcfa-selftest-") as folder:
         answers = Path(folder) / "answers.jsonl"
         words = [
@@ -37,7 +37,7 @@ def lines_of(bundle: Bundle, way: SelftestWay, gpus: int) -> Iterator[Line]:
 
         def ended() -> Found:
             python("-m", *words, str(gpus))
-            return Found("the process ends well with its streams open")
+            return Found("the process exits cleanly with its streams open")
 
         end = line_of(way.name, "exit", ended)
         text = answers.read_text(encoding="utf-8") if answers.is_file() else ""
@@ -48,7 +48,7 @@ def lines_of(bundle: Bundle, way: SelftestWay, gpus: int) -> Iterator[Line]:
 
 
 def start_line(bundle: Bundle, way: SelftestWay) -> Line:
-    """Seconds to the first mask, at the very first start and when caches are filled."""
+    """Measure the seconds to the first mask, with empty and then with filled caches."""
 
     def measured() -> Found:
         with TemporaryDirectory(prefix="mrcfa-selftest-") as folder:
@@ -65,13 +65,13 @@ def start_line(bundle: Bundle, way: SelftestWay) -> Line:
 
 
 def pycuda_line(bundle: Bundle, way: SelftestWay) -> Line:
-    """In a context that pycuda made, and that pycuda's own exit takes away."""
+    """Check that a process exits cleanly if pycuda made its CUDA context and destroys it."""
 
     def ended() -> Found:
         if package_version("pycuda", ("pycuda",)) is None:
             raise NotRun(f"pycuda is not installed: {install_command('pycuda')}")
         _start_s(bundle, way, {}, "import pycuda.autoinit")
-        return Found("the process ends well in pycuda's context")
+        return Found("the process exits cleanly in pycuda's context")
 
     return line_of(way.name, "exit, pycuda", ended)
 
@@ -92,12 +92,12 @@ def _start_s(
     bundle: Bundle, way: SelftestWay, environment: Mapping[str, str], before: str = ""
 ) -> float:
     words = (str(bundle.path), way.backend, way.precision or "")
-    said = python("-c", before + _START, *words, environment=environment)
-    return float(said.splitlines()[-1])
+    output = python("-c", before + _START, *words, environment=environment)
+    return float(output.splitlines()[-1])
 
 
 def python(*words: str, environment: Mapping[str, str] | None = None) -> str:
-    """What a fresh interpreter prints; anything but a good end is a `Fault`."""
+    """Output of a new Python process; raises Fault if the process fails."""
     return output_of(python_command(*words), environment=environment).decode()
 
 
@@ -112,24 +112,24 @@ def output_of(
             input=given,
             capture_output=True,
             timeout=LIMIT_S,
-            env={**POLITE, **os.environ, **(environment or {})},
+            env={**SLEEPING_THREADS, **os.environ, **(environment or {})},
         )
     except subprocess.TimeoutExpired:
         raise Fault(f"its process did not end within {LIMIT_S} s and was stopped", REPORT) from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
         raise Fault(
             f"its process ended with {_ending(done.returncode)}"
-            + (f": {said[-1]}" if said else ""),
+            + (f": {errors[-1]}" if errors else ""),
             REPORT,
             returncode=done.returncode,
-            stderr=said[-20:],
+            stderr=errors[-20:],
         )
     return done.stdout
 
 
 def _ending(code: int) -> str:
-    """Python tells a signal by a negative number."""
+    """Text of an exit code; Python reports a signal as a negative code."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -139,18 +139,19 @@ def _ending(code: int) -> str:
 
 
 def tool_path(given: Path | None) -> Path:
-    """The C++ program: the one named, one on the path, or the one built in this clone.
+    """The C++ program: the given one, the one on PATH, or the one built in this clone.
 
-    The current folder is no place to look: it may have come from elsewhere, with the bundle.
+    The current folder is not searched, because it may come from elsewhere together with the bundle.
     """
     if given is not None:
         if not given.is_file():
-            raise Fault(f"there is no {given}", "name mrcfa-segment with --cpp-tool")
+            raise Fault(f"{given} does not exist", "give the path of mrcfa-segment to --cpp-tool")
         return given
     built = CLONE / "build/cpp/mrcfa-segment"
     found = shutil.which("mrcfa-segment") or (built if built.is_file() else None)
     if found is None:
         raise NotRun(
-            f"no mrcfa-segment on the path or at {built} (engines/cpp/README.md builds it)"
+            f"mrcfa-segment is neither on PATH nor at {built}; engines/cpp/README.md says how to "
+            "build it"
         )
     return Path(found)

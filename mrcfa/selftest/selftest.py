@@ -1,4 +1,4 @@
-"""`mrcfa selftest`: files, driver, GPUs, and every way to run the bundle, one line at a time."""
+"""`mrcfa selftest` checks files, driver, GPUs and every way to run the bundle."""
 
 import json
 import platform
@@ -21,11 +21,11 @@ from mrcfa.selftest.processes import lines_of, pycuda_line, start_line
 from mrcfa.selftest.ways import SelftestWay, ways
 
 MASKS = "masks"
-"""The check that compares with the reference."""
+"""Name of the check that compares masks with the reference's."""
 
 
 def selftest(bundle: Bundle, cpp_tool: Path | None = None) -> Iterator[Line]:
-    """About a minute, without torch. Lines come as soon as they are known."""
+    """Yield the result of each check as soon as it is known; takes a minute and needs no torch."""
     yield line_of("bundle", "files", lambda: _files(bundle))
     cards = hardware.gpus()
     yield line_of("machine", "CUDA driver", _driver)
@@ -42,7 +42,7 @@ def selftest(bundle: Bundle, cpp_tool: Path | None = None) -> Iterator[Line]:
 
 
 def passed(lines: Sequence[Line]) -> bool:
-    """Nothing failed, and at least one way was compared with the reference."""
+    """True if no check failed and at least one way was compared with the reference."""
     compared = any(line.check == MASKS and line.outcome is Outcome.WORKS for line in lines)
     return compared and not any(line.outcome is Outcome.FAILS for line in lines)
 
@@ -52,7 +52,7 @@ def verdict(lines: Sequence[Line]) -> str:
         sum(line.outcome is outcome for line in lines)
         for outcome in (Outcome.WORKS, Outcome.FAILS, Outcome.NOT_RUN)
     )
-    text = f"{works} checks work, {fails} do not, {idle} were not run."
+    text = f"{works} checks passed, {fails} failed, {idle} were not run."
     if fails:
         broken = dict.fromkeys(
             f"{line.subject} ({line.check})" for line in lines if line.outcome is Outcome.FAILS
@@ -61,11 +61,11 @@ def verdict(lines: Sequence[Line]) -> str:
     if not passed(lines):
         return f"FAILED: nothing here could run the bundle. {text}"
     ran = [line.subject for line in lines if line.check == MASKS and line.outcome is Outcome.WORKS]
-    return f"Passed: {named(ran)} compute what the reference computes. {text}"
+    return f"Passed: {named(ran)} match the reference. {text}"
 
 
 def report(bundle: Bundle, lines: Sequence[Line]) -> str:
-    """What belongs into a bug report, as JSON."""
+    """Results, machine and bundle as JSON text, for a bug report."""
     manifest = bundle.manifest
     content: dict[str, Any] = {
         "kind": "selftest",
@@ -84,7 +84,7 @@ def report(bundle: Bundle, lines: Sequence[Line]) -> str:
             "frame": manifest.frame,
             "output": manifest.output.value,
             "weights": asdict(manifest.weights),
-            "variants": {name: each.note for name, each in manifest.variants.items()},
+            "variants": {name: variant.note for name, variant in manifest.variants.items()},
             "engines": [asdict(engine) for engine in manifest.engines],
         },
     }
@@ -92,7 +92,7 @@ def report(bundle: Bundle, lines: Sequence[Line]) -> str:
 
 
 def _listed(bundle: Bundle) -> list[SelftestWay]:
-    """What needs no GPU first: it tells whether the bundle itself is sound."""
+    """Ways to run the bundle, CPUs first: they show whether the bundle itself is sound."""
     return sorted(ways(bundle), key=lambda way: way.cuda)
 
 
@@ -109,7 +109,7 @@ def _lines(bundle: Bundle, way: SelftestWay, cards: Sequence[Gpu]) -> Iterator[L
 
 
 def _files(bundle: Bundle) -> Found:
-    """Everything that the manifest names, not only what this machine will open."""
+    """Check every file that the manifest names, also those that this machine does not use."""
     for name in bundle.manifest.files:
         bundle.file(name)
     size = sum(entry.bytes for entry in bundle.manifest.files.values())
@@ -117,7 +117,7 @@ def _files(bundle: Bundle) -> Found:
 
 
 def _driver() -> Found:
-    """Whether the driver is new enough for every TensorRT and CUDA binding that is installed."""
+    """Check that the driver is new enough for every installed TensorRT and CUDA binding."""
     version = hardware.cuda_driver()
     if version is None:
         raise NotRun("there is no NVIDIA driver here, so nothing can run on a GPU")
@@ -125,7 +125,7 @@ def _driver() -> Found:
     wrong = [need for need in needs if not need.met_by(version)]
     if wrong:
         raise Fault(
-            f"the driver knows CUDA {version}, and {named(each.package for each in wrong)} "
+            f"the driver supports CUDA {version}, and {named(need.package for need in wrong)} "
             f"need{'s' if len(wrong) == 1 else ''} {wrong[0].cuda}",
             wrong[0].remedy,
             driver_cuda=version,
@@ -137,8 +137,8 @@ def _driver() -> Found:
 def _gpus(cards: Sequence[Gpu]) -> Found:
     if not cards:
         _no_gpu()
-    told = named(f"{card.name} (sm_{card.sm})" for card in cards)
-    return Found(told, {"gpus": [asdict(card) for card in cards]})
+    names = named(f"{card.name} (sm_{card.sm})" for card in cards)
+    return Found(names, {"gpus": [asdict(card) for card in cards]})
 
 
 def _no_gpu() -> Found:
@@ -146,16 +146,17 @@ def _no_gpu() -> Found:
 
 
 def _no_engines(bundle: Bundle) -> Found:
-    raise NotRun(f"the bundle has none; build them with: mrcfa build {bundle.path}")
+    raise NotRun(f"the bundle has no engines; build them with: mrcfa build {bundle.path}")
 
 
 def _at_work(bundle: Bundle, cards: Sequence[Gpu], used: bool) -> Found:
-    """A GPU that nothing ran on is a failure, however well the CPU does."""
+    """Check that something ran on the GPU; an idle GPU is a failure even if the CPU works."""
     if not cards:
         _no_gpu()
     if not used:
         raise Fault(
-            f"{cards[0].name} is here and nothing ran on it, for the reasons above",
-            f"mrcfa build {bundle.path} builds engines for it; mrcfa doctor says what is missing",
+            f"nothing ran on {cards[0].name}, for the reasons above",
+            f"build engines for it with mrcfa build {bundle.path}; mrcfa doctor says what is "
+            "missing",
         )
     return Found("it ran the bundle")

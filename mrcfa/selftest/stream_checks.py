@@ -1,9 +1,9 @@
-"""All that is asked of one way to run a bundle; it happens in a process of its own.
+"""All checks of one way to run a bundle, in a process of its own.
 
-    python -m mrcfa.selftest.stream_checks BUNDLE "onnxruntime:cpu fp32" answers.jsonl
+    python -m mrcfa.selftest.stream_checks BUNDLE "onnxruntime:cpu fp32" answers.jsonl 0
 
-A runtime that crashes takes only this process with it, and answers are written as they come. The
-streams are not closed at the end: that an interpreter ends well with them is checked as well.
+A runtime that crashes ends this process only, and each result is written at once. The streams stay
+open at the end, because a clean exit of the interpreter with open streams is checked as well.
 """
 
 import json
@@ -25,11 +25,11 @@ from mrcfa.stream.stream import Stream
 from mrcfa.stream.streams import Streams
 
 AGAIN = 4
-"""Frames of the clip that are run once more, in threads or after a reset."""
+"""Number of frames of the clip that are segmented again, in threads or after a reset."""
 
 
 def checked(bundle: Bundle, way: SelftestWay, gpus: int = 0) -> Iterator[Line]:
-    """One line after the other; the first that does not work is the last."""
+    """Yield one result after the other; stop if the engine or its masks fail."""
     if way.engine is not None:
         from mrcfa.selftest.engine import examined
 
@@ -54,7 +54,7 @@ def checked(bundle: Bundle, way: SelftestWay, gpus: int = 0) -> Iterator[Line]:
 
 
 class _Run:
-    """One stream over the whole clip, whose masks everything after it is compared with."""
+    """One stream over the whole clip; all later checks compare their masks with this stream's."""
 
     def __init__(self, bundle: Bundle, way: SelftestWay) -> None:
         self._bundle, self._way = bundle, way
@@ -75,10 +75,11 @@ class _Run:
         from mrcfa.selftest.device_frames import masks_by_device
 
         if self._bundle.manifest.output is not Output.MASK:
-            raise NotRun("the bundle answers with logits, which become masks on the host")
+            raise NotRun("the bundle's output is logits, which become masks on the host")
         stream = self._way.open(self._bundle.path, device_masks=True)
         found = masks_by_device(stream, self._expected.frames[:AGAIN])
-        return same(found, self._start, "frames from the GPU, masks to the GPU", REPORT)
+        words = "frames and masks in GPU memory give the same masks"
+        return same(found, self._start, words, REPORT)
 
     def with_two_in_flight(self) -> Found:
         frames, found = self._expected.frames, []
@@ -88,11 +89,11 @@ class _Run:
                 stream.submit(frame)
                 found.append(stream.result())
             found.append(stream.result())
-        words = "a frame beside the one before it gives the same masks"
+        words = "two frames in flight give the same masks"
         return same(np.stack(found), self._masks, words, REPORT)
 
     def in_two_threads(self) -> Found:
-        """Two streams side by side, of which neither may notice the other."""
+        """Check that two streams in two threads do not influence each other."""
         answers: dict[int, Masks] = {}
         faults: list[Exception] = []
 
@@ -111,31 +112,32 @@ class _Run:
             raise faults[0]
         found = np.concatenate([answers[number] for number in range(2)])
         before = np.concatenate([self._start, self._start])
-        return same(found, before, "two streams side by side do not disturb each other", REPORT)
+        words = "two streams in two threads do not influence each other"
+        return same(found, before, words, REPORT)
 
     def after_reset(self) -> Found:
         self._stream.reset()
         found = _masks(self._stream, self._expected.frames[:AGAIN])
-        return same(found, self._start, "a stream forgets its video", REPORT)
+        return same(found, self._start, "a reset stream gives the masks of a new one", REPORT)
 
     def in_every_stream(self) -> Found:
-        """Each begins a round after the one before it."""
+        """Check every stream of the bundle; each begins one round after the previous one."""
         frames = self._expected.frames[:AGAIN]
         way = self._way
         with Streams(self._bundle.path, way.backend, precision=way.precision) as streams:
             found: list[list[Masks]] = [[] for _ in range(streams.slots)]
             for number in range(AGAIN + streams.slots - 1):
                 numbers = {stream: number - stream for stream in range(streams.slots)}
-                shown = {each: frames[n] for each, n in numbers.items() if 0 <= n < AGAIN}
+                shown = {stream: frames[n] for stream, n in numbers.items() if 0 <= n < AGAIN}
                 for stream, mask in streams(shown).items():
                     assert mask is not None  # it had a frame
                     found[stream].append(mask)
-        words = f"{len(found)} streams in one pass do not disturb each other"
+        words = f"{len(found)} streams in one pass do not influence each other"
         return same(np.array(found), np.stack([self._start] * len(found)), words, REPORT)
 
     def on_second_gpu(self, gpus: int) -> Found:
         if gpus < 2:
-            raise NotRun("there is one GPU")
+            raise NotRun("there is no second GPU")
         found = self._again(device=1)
         return same(found, self._start, "GPU 1 gives the masks of GPU 0", REPORT)
 

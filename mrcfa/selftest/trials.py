@@ -1,4 +1,4 @@
-"""What `mrcfa doctor` tries: each in a process of its own, for a broken runtime may crash it.
+"""The trials of `mrcfa doctor`, each in its own process, because a broken runtime may crash it.
 
 python -m mrcfa.selftest.trials tensorrt_rtx
 """
@@ -26,7 +26,7 @@ ONE_NODE = (
 """An ONNX file that adds a vector to itself: FP32 `x` -> `y`."""
 _ORT = BACKENDS["onnxruntime"]
 PROVIDERS = {place.runtime_name: place.extra or _ORT.extra for place in _ORT.places}
-"""ONNX Runtime's providers that mrcfa can use, and the extra that installs each."""
+"""ONNX Runtime's providers that mrcfa can use -> the extra that installs the provider."""
 _CUDA_ERRORS = {
     100: "CUDA_ERROR_NO_DEVICE: no GPU is visible, or CUDA_VISIBLE_DEVICES hides it",
     802: "CUDA_ERROR_SYSTEM_NOT_READY: the fabric manager does not run",
@@ -37,7 +37,7 @@ _CUDA_ERRORS = {
 
 
 def tried(findings: list[Finding]) -> list[Finding]:
-    """The findings with what really happened, and one more for each provider of ONNX Runtime."""
+    """The findings with the results of their trials, plus one for each ONNX Runtime provider."""
     installed = {finding.name for finding in findings if finding.found is not None}
     names = [*dict.fromkeys(_named(installed))]
     with ThreadPoolExecutor(4) as pool:
@@ -77,7 +77,7 @@ def _provider(name: str, answer: tuple[bool, str], version: str) -> Finding:
 
 
 def _unmet(driver: str | None) -> list[Finding]:
-    """A line for each package that asks for a newer driver; none where there is no driver."""
+    """One finding for each package that needs a newer driver; none if there is no driver."""
     return [
         Finding(
             need.package.partition(" ")[0],
@@ -85,7 +85,7 @@ def _unmet(driver: str | None) -> list[Finding]:
             "running TensorRT engines",
             need.remedy,
             False,
-            f"needs a driver of CUDA {need.cuda} and this one has {driver}",
+            f"it needs a driver for CUDA {need.cuda}, and this one supports CUDA {driver}",
         )
         for need in cuda_needs()
         if driver is not None and not need.met_by(driver)
@@ -104,7 +104,7 @@ def _answer(name: str) -> tuple[bool, str]:
 
 
 def _init() -> str:
-    """Nobody gets further than what `cuInit` allows."""
+    """Try `cuInit`, without which nothing runs on a GPU."""
     code = ctypes.CDLL("libcuda.so.1").cuInit(0)
     if code:
         raise RuntimeFailed(f"cuInit fails: {_CUDA_ERRORS.get(code, f'CUDA error {code}')}")
@@ -148,7 +148,7 @@ def _session(provider: str) -> str:
     options.log_severity_level = 4
     session = ort.InferenceSession(ONE_NODE, options, providers=[provider])
     if session.get_providers()[0] != provider:
-        raise Unsupported("it does not load, and ONNX Runtime would take the CPU in silence")
+        raise Unsupported("it does not load; ONNX Runtime would use the CPU without a warning")
     (answer,) = session.run(None, {"x": np.ones(2, np.float32)})
     if answer.tolist() != [2.0, 2.0]:
         raise RuntimeFailed(f"1 + 1 is {named(answer.tolist())}")
@@ -161,14 +161,14 @@ TRIALS: dict[str, Callable[[], str]] = {
     "tensorrt_rtx": partial(_runtime, Flavour.RTX),
     "tensorrt": partial(_runtime, Flavour.TENSORRT),
 }
-"""The name of a finding -> what is tried of it."""
+"""Name of a finding -> its trial, which returns a message or raises an error."""
 
 
 def main(name: str) -> None:
     trial = TRIALS.get(name) or partial(_session, name)
     try:
         answer = (True, trial())
-    except Exception as error:  # whatever a runtime raises is what doctor tells
+    except Exception as error:  # doctor reports any error of a runtime
         answer = (False, next(iter(str(error).splitlines()), type(error).__name__))
     print(json.dumps(answer))
 

@@ -14,9 +14,9 @@ from mrcfa.stream.stream import Stream
 @dataclass(frozen=True)
 class SelftestWay:
     name: str
-    """As `mrcfa bench` names its rows: `onnxruntime:cpu fp32`, `rtx fp16 sm75`."""
+    """Name as in the rows of `mrcfa bench`: `onnxruntime:cpu fp32`, `rtx fp16 sm75`."""
     backend: str
-    """What `Stream` takes for it."""
+    """Value of `Stream`'s argument `backend`."""
     precision: str | None
     cuda: bool
     """True if it needs an NVIDIA GPU."""

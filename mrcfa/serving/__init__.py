@@ -1,1 +1,1 @@
-"""Serving bundles with NVIDIA Triton: model repositories, and what server and client agree on."""
+"""Model repositories that serve bundles with NVIDIA Triton."""

@@ -7,32 +7,63 @@ import typer
 
 from mrcfa.backends.records import CHOICES
 from mrcfa.bundle.manifest import Device
+from mrcfa.console.arguments import ADVANCED
 from mrcfa.errors import named
 from mrcfa.serving.repository import Platform, ServingOptions, write_repository
 
 
 def triton(
-    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="What to serve.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The repository's directory.")],
+    bundles: Annotated[
+        list[Path], typer.Argument(metavar="BUNDLE...", help="Directories of the bundles to serve.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Directory of the repository to write.")],
     platform: Annotated[
-        Platform, typer.Option(help="What runs in the server; python takes any backend.")
+        Platform,
+        typer.Option(
+            help="Triton backend that runs the models: onnxruntime or tensorrt run the graphs, "
+            "python runs mrcfa itself with any of its backends."
+        ),
     ] = Platform.ONNXRUNTIME,
     device: Annotated[
-        Device | None, typer.Option(help="Default: a GPU where this machine has one, else the CPU.")
+        Device | None,
+        typer.Option(
+            help="Device of the server. Default: gpu if this machine has a GPU, else cpu."
+        ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="Of the graphs. Default: fp32 on CPUs, fp16 on GPUs.")
+        str | None,
+        typer.Option(help="Precision of the graphs. Default: fp32 on CPUs, fp16 on GPUs."),
     ] = None,
-    instances: Annotated[int, typer.Option(help="Copies of a model, on each GPU.")] = 1,
-    sequences: Annotated[int, typer.Option(help="Cameras that an instance holds at once.")] = 32,
-    idle: Annotated[float, typer.Option(help="Seconds without a frame that end a sequence.")] = 10,
-    backend: Annotated[
-        str, typer.Option(help=f"With --platform python: one of {named(CHOICES)}.")
-    ] = "auto",
-    threads: Annotated[int, typer.Option(help="Of an instance on CPUs. Default: all cores.")] = 0,
+    sequences: Annotated[
+        int, typer.Option(help="Number of cameras that one instance holds at once.")
+    ] = 32,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing repository.")] = False,
+    instances: Annotated[
+        int,
+        typer.Option(help="Number of copies of each model, on each GPU.", rich_help_panel=ADVANCED),
+    ] = 1,
+    idle: Annotated[
+        float,
+        typer.Option(
+            help="Seconds without a frame after which a sequence ends.", rich_help_panel=ADVANCED
+        ),
+    ] = 10,
+    backend: Annotated[
+        str,
+        typer.Option(
+            help=f"Backend of mrcfa that --platform python uses: {named(CHOICES)}.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = "auto",
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="CPU threads of an instance on a CPU; 0 means all cores.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = 0,
 ) -> None:
-    """Write a model repository for NVIDIA Triton: tritonserver --model-repository=REPOSITORY."""
+    """Write a model repository that NVIDIA Triton serves with --model-repository."""
     from mrcfa.bundle import Bundle
     from mrcfa.machine.hardware import gpus
 

@@ -1,8 +1,9 @@
-"""Changes that Triton asks of ONNX graphs: none for a lone bundle with a memory.
+"""Changes that Triton needs in ONNX graphs; a bundle for one stream with a memory needs none.
 
-Triton's batches have any number of rows up to their limit, and its frame numbers a second axis. The
-graphs of a bundle for B streams have B rows: so what comes is padded with zeros to B, and what goes
-is cut to the rows that came. Rows do not mix, so the others do not notice.
+A batch of Triton has any number of rows up to a limit, and its frame numbers have a second axis.
+The graphs of a bundle for B streams have exactly B rows. So the adapted graphs pad their inputs
+with zeros to B rows and cut their outputs to the rows of the batch. Rows do not influence each
+other.
 """
 
 from collections.abc import Iterator
@@ -16,13 +17,13 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, compose, helper, numpy_h
 from mrcfa.bundle.manifest import STATE
 
 READY = "ready"
-"""int32 (n, 1), 0 for a row without a frame, whose state Triton leaves undefined."""
+"""Input int32 (n, 1): 0 for a row without a frame, whose state Triton leaves undefined."""
 _WITHIN = "within/"
-"""What the names of the graph as it was begin with."""
+"""Prefix of all names of the original graph."""
 
 
 def write_adapted(source: Path, target: Path, stateful: bool, batched: bool) -> None:
-    """The graph as Triton can serve it."""
+    """Write the graph in the form that Triton can serve."""
     model = onnx.load(source)
     if not stateful:
         model = without_state(model)
@@ -33,23 +34,23 @@ def write_adapted(source: Path, target: Path, stateful: bool, batched: bool) -> 
 
 
 def without_state(model: ModelProto) -> ModelProto:
-    """A model without memory feeds nothing but its frame number back, which nothing reads.
+    """The graph of a model without memory, with its only state, the frame number, as constant 0.
 
-    It becomes the constant 0, so that Triton serves the graph without sequences.
+    Nothing reads that number, and without state Triton serves the graph without sequences.
     """
     graph = model.graph
-    for value in [each for each in graph.input if each.name in STATE]:
+    for value in [value for value in graph.input if value.name in STATE]:
         kind = value.type.tensor_type
         zeros = np.zeros(_shape(value), helper.tensor_dtype_to_np_dtype(kind.elem_type))
         graph.initializer.append(numpy_helper.from_array(zeros, value.name))
         graph.input.remove(value)
-    for value in [each for each in graph.output if each.name.removesuffix("_out") in STATE]:
+    for value in [value for value in graph.output if value.name.removesuffix("_out") in STATE]:
         graph.output.remove(value)
     return model
 
 
 def padded(model: ModelProto) -> ModelProto:
-    """The graph for any number of rows up to its own."""
+    """The graph extended to any number of rows up to its own number."""
     inputs, outputs = list(model.graph.input), list(model.graph.output)
     wrapped = compose.add_prefix(model, _WITHIN, rename_nodes=False, rename_functions=False)
     graph = wrapped.graph
@@ -69,7 +70,7 @@ def padded(model: ModelProto) -> ModelProto:
 
 
 def _counted(name: str, streams: int) -> Iterator[NodeProto]:
-    """How many rows came, and how many are missing."""
+    """Nodes that compute the number of rows in the batch, and of rows that are missing."""
     yield helper.make_node("Shape", [name], ["rows"], start=0, end=1)
     yield _constant("streams", np.array([streams]))
     yield helper.make_node("Sub", ["streams", "rows"], ["missing"])
@@ -78,27 +79,27 @@ def _counted(name: str, streams: int) -> Iterator[NodeProto]:
 
 def _padded(value: ValueInfoProto) -> Iterator[NodeProto]:
     name, shape = value.name, _shape(value)
-    come = name
-    if name == "frame":  # a frame number that is none would be out of the schedule's range
+    source = name
+    if name == "frame":  # an undefined frame number would be out of the schedule's range
         yield helper.make_node("Mul", [name, READY], [f"{name}/ready"])
         yield _constant("flat", np.array([-1]))
         yield helper.make_node("Reshape", [f"{name}/ready", "flat"], [f"{name}/flat"])
-        come = f"{name}/flat"
+        source = f"{name}/flat"
     yield _constant(f"{name}/row", np.array(shape[1:], np.int64))
     yield helper.make_node("Concat", ["missing", f"{name}/row"], [f"{name}/rest"], axis=0)
     kind = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
     zero = numpy_helper.from_array(np.zeros(1, kind))
     yield helper.make_node("ConstantOfShape", [f"{name}/rest"], [f"{name}/zeros"], value=zero)
-    yield helper.make_node("Concat", [come, f"{name}/zeros"], [_WITHIN + name], axis=0)
+    yield helper.make_node("Concat", [source, f"{name}/zeros"], [_WITHIN + name], axis=0)
 
 
 def _cut(value: ValueInfoProto) -> Iterator[NodeProto]:
     name = value.name
-    goes = f"{name}/rows" if name == "frame_out" else name
-    yield helper.make_node("Slice", [_WITHIN + name, "zero", "rows", "zero"], [goes])
-    if goes != name:
+    cut = f"{name}/rows" if name == "frame_out" else name
+    yield helper.make_node("Slice", [_WITHIN + name, "zero", "rows", "zero"], [cut])
+    if cut != name:
         yield _constant("column", np.array([-1, 1]))
-        yield helper.make_node("Reshape", [goes, "column"], [name])
+        yield helper.make_node("Reshape", [cut, "column"], [name])
 
 
 def _constant(name: str, array: NDArray[np.int64]) -> NodeProto:
@@ -110,6 +111,6 @@ def _shape(value: ValueInfoProto) -> list[int]:
 
 
 def _any_rows(value: ValueInfoProto) -> ValueInfoProto:
-    """Triton knows no tensor without an axis beside the batch."""
+    """The tensor with any number of rows, and with a second axis, which Triton requires."""
     kind, shape = value.type.tensor_type.elem_type, _shape(value)
     return helper.make_tensor_value_info(value.name, kind, ["n", *(shape[1:] or [1])])

@@ -1,6 +1,6 @@
 """Triton's `config.pbtxt` for each model of a repository, as plain data and as text.
 
-What the server feeds back stands under `state` alone: neither `input` nor `output` repeats it.
+Tensors that the server feeds back are listed under `state` only, not under `input` and `output`.
 """
 
 import json
@@ -19,15 +19,15 @@ TYPES = {
     "uint8": "TYPE_UINT8",
 }
 WAIT_US = 2000
-"""How long a frame waits for those of other cameras, to share a batch with them."""
+"""Longest wait of a frame for frames of other cameras to share a batch with."""
 
 
 class Token(str):
-    """A name that stands in the text without quotes, as enum values do."""
+    """A value that is written without quotes, such as an enum value."""
 
 
 def tensor(spec: TensorSpec, batched: bool) -> Message:
-    """Triton's own batch axis is not written."""
+    """Entry of one tensor; its shape leaves out the batch axis, which Triton adds itself."""
     shape = spec.shape[1:] if batched else spec.shape
     return {"name": spec.name, "data_type": Token(TYPES[spec.dtype]), "dims": list(shape)}
 
@@ -37,7 +37,7 @@ def is_state(spec: TensorSpec) -> bool:
 
 
 def tensors(graph: Graph, batched: bool) -> dict[str, list[Message]]:
-    """`input` and `output` of a graph, state left out."""
+    """Entries `input` and `output` of a graph, without state."""
     return {
         "input": [tensor(spec, batched) for spec in graph.inputs if not is_state(spec)],
         "output": [tensor(spec, batched) for spec in graph.outputs if not is_state(spec)],
@@ -45,11 +45,11 @@ def tensors(graph: Graph, batched: bool) -> dict[str, list[Message]]:
 
 
 def states(graph: Graph, batched: bool) -> list[Message]:
-    """Zeros are the state before the first frame, so a sequence's START is the whole reset."""
+    """Entries `state` of a graph: zeros before the first frame, so START resets a sequence."""
     found: list[Message] = []
     for spec in graph.inputs:
         if is_state(spec):
-            # Frame numbers have no axis but the batch, and Triton knows no tensor without one.
+            # Frame numbers have the batch axis only, and Triton requires one more.
             shape = spec.shape[1:] or (1,) if batched else spec.shape
             kind = {"data_type": Token(TYPES[spec.dtype]), "dims": list(shape)}
             zeros = {**kind, "zero_data": True, "name": f"{spec.name} at the start"}
@@ -59,7 +59,7 @@ def states(graph: Graph, batched: bool) -> list[Message]:
 
 
 def oldest(sequences: int, idle_s: float, wait_us: int = 0) -> Message:
-    """Many sequences on one instance, those that wait longest first."""
+    """Strategy "oldest": many sequences on one instance, the longest-waiting frame first."""
     return {
         "max_sequence_idle_microseconds": round(idle_s * 1e6),
         "oldest": {"max_candidate_sequences": sequences, "max_queue_delay_microseconds": wait_us},
@@ -67,7 +67,7 @@ def oldest(sequences: int, idle_s: float, wait_us: int = 0) -> Message:
 
 
 def direct(idle_s: float) -> Message:
-    """A slot of the batch for each sequence; READY tells which slots have a frame."""
+    """Strategy "direct": one slot of the batch per sequence; READY marks slots with a frame."""
     ready = {"kind": Token("CONTROL_SEQUENCE_READY"), "int32_false_true": [0, 1]}
     return {
         "max_sequence_idle_microseconds": round(idle_s * 1e6),
@@ -77,15 +77,15 @@ def direct(idle_s: float) -> Message:
 
 
 def sequences(graph: Graph, batch: int, most: int, idle_s: float) -> Message:
-    """How a graph with a state is served: a batched one by slots, a lone one to many in turn."""
+    """Settings for a graph with state: "direct" if it is batched, else "oldest"."""
     strategy = direct(idle_s) if batch else oldest(most, idle_s)
     return {"sequence_batching": {**strategy, "state": states(graph, bool(batch))}}
 
 
 def stateless(graph: Graph, batch: int) -> Message:
-    """How a graph without one is served."""
-    gathers = {"dynamic_batching": {"max_queue_delay_microseconds": WAIT_US}} if batch else {}
-    return {**gathers, "model_warmup": warmup(graph, bool(batch))}
+    """Settings for a graph without state: dynamic batches and a warm-up."""
+    batching = {"dynamic_batching": {"max_queue_delay_microseconds": WAIT_US}} if batch else {}
+    return {**batching, "model_warmup": warmup(graph, bool(batch))}
 
 
 def instances(count: int, device: Device) -> list[Message]:
@@ -94,16 +94,16 @@ def instances(count: int, device: Device) -> list[Message]:
 
 
 def warmup(graph: Graph, batched: bool) -> list[Message]:
-    """For graphs without state; Triton's warm-up passes by its sequences, so no state would come.
+    """Warm-up request of a graph without state; Triton's warm-up gives no state to other graphs.
 
-    Random data, because a mask costs more the more its classes are mixed.
+    The data is random, because a mask with mixed classes is the most expensive one.
     """
     inputs = [
-        {"key": each["name"], "value": {k: each[k] for k in ("data_type", "dims")}}
-        for each in tensors(graph, batched)["input"]
+        {"key": entry["name"], "value": {k: entry[k] for k in ("data_type", "dims")}}
+        for entry in tensors(graph, batched)["input"]
     ]
-    for each in inputs:
-        each["value"] = {**each["value"], "random_data": True}
+    for entry in inputs:
+        entry["value"] = {**entry["value"], "random_data": True}
     return [{"name": "a frame", "batch_size": 1, "inputs": inputs}]
 
 
@@ -112,7 +112,7 @@ def parameters(values: Mapping[str, str]) -> list[Message]:
 
 
 def ensemble(name: str, encoder: str, decoder: str, graphs: Mapping[str, Graph]) -> Message:
-    """`image` to the answer; what lies between has the graphs' own names."""
+    """Ensemble of encoder and decoder; tensors between them keep the names of the graphs."""
 
     def step(model: str, graph: Graph) -> Message:
         return {
@@ -131,18 +131,18 @@ def _same(specs: Sequence[TensorSpec]) -> list[Message]:
 
 
 def to_text(message: Message, indent: str = "") -> str:
-    """Protobuf's text format."""
+    """The message in protobuf's text format."""
     lines = []
     for name, value in message.items():
-        if isinstance(value, list) and not any(isinstance(each, Mapping) for each in value):
+        if isinstance(value, list) and not any(isinstance(item, Mapping) for item in value):
             lines.append(f"{indent}{name}: [ {', '.join(map(_scalar, value))} ]\n")
             continue
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, Mapping):
-                inner = to_text(each, indent + "  ")
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping):
+                inner = to_text(item, indent + "  ")
                 lines.append(f"{indent}{name} {{\n{inner}{indent}}}\n")
             else:
-                lines.append(f"{indent}{name}: {_scalar(each)}\n")
+                lines.append(f"{indent}{name}: {_scalar(item)}\n")
     return "".join(lines)
 
 

@@ -1,8 +1,8 @@
-"""The Python form's model: a `Stream` for each correlation id, for any backend.
+"""The model of `--platform python`: one `Stream` per correlation id, with any backend.
 
-Triton does not tell a model that a sequence has ended by idling, so their number is bounded here:
-the one that was idle longest goes first. Triton lets as many sequences in as there may be streams,
-so the one that goes is never one that Triton still holds.
+Triton does not inform a model when a sequence ends because it was idle. So the number of streams is
+bounded here, and the stream that was idle longest is closed first. Triton admits only as many
+sequences as there may be streams, so a closed stream never belongs to a sequence of Triton's.
 """
 
 import ctypes
@@ -27,30 +27,30 @@ START, END = 1, 2
 
 
 class TritonPythonModel:
-    """Triton's interface: `initialize`, `execute` and `finalize` have its names and arguments."""
+    """Model with Triton's interface: `initialize`, `execute` and `finalize`."""
 
     def initialize(self, args: dict[str, str]) -> None:
         self._triton: Any = load("triton_python_backend_utils")
-        told = {
+        parameters = {
             key: value["string_value"]
             for key, value in json.loads(args["model_config"])["parameters"].items()
         }
-        options: dict[str, Any] = {"precision": told["precision"] or None}
+        options: dict[str, Any] = {"precision": parameters["precision"] or None}
         if args["model_instance_kind"] == "GPU":
             options["device"] = int(args["model_instance_device_id"])
-        elif threads := int(told["threads"]):
+        elif threads := int(parameters["threads"]):
             options["threads"] = threads
         bundle = Path(args["model_repository"]) / args["model_version"] / "bundle"
         kind = _Batched if Bundle.open(bundle).manifest.streams > 1 else _Lone
-        self._cameras = kind(bundle, told["backend"], options)
-        self._most = int(told["streams"])
+        self._cameras = kind(bundle, parameters["backend"], options)
+        self._most = int(parameters["streams"])
         self._frames: OrderedDict[int, int] = OrderedDict()
-        """How many each sequence has had, the one that was idle longest first."""
+        """Sequence -> number of its frames so far; the longest idle sequence comes first."""
         self._cameras.segment({0: np.zeros((*self._cameras.size, 3), np.uint8)})  # the warm-up
         self._cameras.leave(0)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """What fails is that request's error; the other sequences go on."""
+        """Answer a batch of requests; an error affects only the request that caused it."""
         errors: dict[int, MrcfaError] = {}
         frames: dict[int, NDArray[np.uint8]] = {}
         for request in requests:
@@ -69,14 +69,14 @@ class TritonPythonModel:
         self._cameras.close()
 
     def _admitted(self, request: Any) -> NDArray[np.uint8] | None:
-        """The request's frame, its sequence being here; None if it only ends the sequence."""
-        number, told = request.correlation_id(), json.loads(request.parameters() or "{}")
-        if told.get("only_end"):
+        """The request's frame, with its sequence begun or checked; None for a request to end it."""
+        number, parameters = request.correlation_id(), json.loads(request.parameters() or "{}")
+        if parameters.get("only_end"):
             return None
         if request.flags() & START:
             self._begin(number)
         else:
-            self._check(number, told)
+            self._check(number, parameters)
         self._frames[number] += 1
         image: Any = np.from_dlpack(self._triton.get_input_tensor_by_name(request, "image"))
         return image[0]
@@ -98,25 +98,25 @@ class TritonPythonModel:
         if number in self._frames:
             self._triton.Logger.log_warn(
                 f"mrcfa: sequence {number} starts again at frame {self._frames[number]} without "
-                "having ended: its memory is emptied; if two clients use one id, give each its own"
+                "END, so its memory is cleared; if two clients use this id, give each its own id"
             )
             self._end(number)
         while len(self._frames) >= self._most:
             self._end(next(iter(self._frames)))
         self._frames[number] = 0
 
-    def _check(self, number: int, told: dict[str, Any]) -> None:
+    def _check(self, number: int, parameters: dict[str, Any]) -> None:
         if number not in self._frames:
             raise WrongState(
-                f"sequence {number} is not known here (it ended, or was idle for too long); begin "
-                "a new one with the START flag"
+                f"sequence {number} does not exist (it ended, or was idle for too long); begin a "
+                "new one with the START flag"
             )
-        here = self._frames[number]
-        frame = told.get("frame", here)
-        if frame != here:
+        expected = self._frames[number]
+        frame = parameters.get("frame", expected)
+        if frame != expected:
             raise WrongState(
-                f"sequence {number} is at frame {here} and this is frame {frame}: another client "
-                "uses the same id; begin a new one with the START flag"
+                f"sequence {number} is at frame {expected}, and this is frame {frame}: another "
+                "client uses the same id; begin a new sequence with the START flag"
             )
         self._frames.move_to_end(number)
 
@@ -130,12 +130,12 @@ Masks = Mapping[int, NDArray[np.uint8] | MrcfaError]
 
 
 class _Lone:
-    """A stream for each camera; all share the loaded graphs."""
+    """One stream per camera; all streams share the loaded graphs."""
 
     def __init__(self, bundle: Path, backend: str, options: dict[str, Any]) -> None:
         self._open = partial(Stream, bundle, backend, **options)
         self._streams: dict[int, Stream] = {}
-        self._kept = self._open()  # what is loaded stays, also while there is no camera
+        self._kept = self._open()  # keeps the graphs loaded while there is no camera
         self.size = self._kept.size
 
     def segment(self, frames: Frames) -> Masks:
@@ -159,7 +159,7 @@ class _Lone:
 
 
 class _Batched:
-    """A slot for each camera: frames that come together are one pass through the graphs."""
+    """One slot per camera: frames that arrive together run in one pass through the graphs."""
 
     def __init__(self, bundle: Path, backend: str, options: dict[str, Any]) -> None:
         self._streams = Streams(bundle, backend, **options)
@@ -182,11 +182,11 @@ class _Batched:
 
 
 class _Shared:
-    """An array as Triton takes it by DLPack, whatever NumPy its Python backend was built with.
+    """An array that Triton reads by DLPack, whichever NumPy its Python backend was built with.
 
-    Backends built before NumPy 2 misread the item size of its arrays: `as_numpy` then repeats one
-    pixel, and `Tensor(name, array)` is empty. They also give a capsule that they have taken a name
-    that NumPy does not know, about which it complains for every frame; `taken` mends that.
+    Backends built before NumPy 2 misread the item size of arrays: `as_numpy` then repeats one
+    pixel, and `Tensor(name, array)` is empty. They also rename a capsule that they have consumed to
+    a name that NumPy does not know and warns about at every frame; `taken` corrects the name.
     """
 
     def __init__(self, array: NDArray[np.uint8]) -> None:
@@ -203,6 +203,6 @@ class _Shared:
         _rename(self._capsule, _TAKEN)
 
 
-_TAKEN = b"used_dltensor"  # a capsule keeps the address of its name, no copy
+_TAKEN = b"used_dltensor"  # a global, because a capsule keeps the address of its name, not a copy
 _rename = ctypes.pythonapi.PyCapsule_SetName
 _rename.argtypes = [ctypes.py_object, ctypes.c_char_p]

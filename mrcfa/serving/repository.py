@@ -1,7 +1,8 @@
-"""`mrcfa triton`: bundles -> a model repository for NVIDIA Triton, written whole or not at all.
+"""`mrcfa triton` writes a model repository for NVIDIA Triton, completely or not at all.
 
-The graph form has three models for a bundle: encoder, decoder with its state in Triton's hands, and
-the ensemble of both from `image` to `mask`. The Python form is one model that runs `mrcfa.Stream`.
+The platforms `onnxruntime` and `tensorrt` have three models per bundle: the encoder, the decoder,
+whose state Triton keeps, and the ensemble of both from `image` to `mask`. The platform `python` has
+one model, which runs `mrcfa.Stream`.
 """
 
 import json
@@ -22,9 +23,9 @@ from mrcfa.machine.files import replaced, sha256, write_whole
 from mrcfa.serving import model_config as config
 
 RECORD = "mrcfa.json"
-"""What the repository was made of; Triton looks at folders alone."""
+"""File that lists the repository's sources; Triton ignores it, because it looks at folders only."""
 MODEL = "mrcfa"
-"""The name under which a lone bundle is served."""
+"""Name under which a single bundle is served."""
 _PYTHON_MODEL = '''"""Streams of the bundle beside this file; see docs/serving.md of mrcfa."""
 
 from mrcfa.serving.python_model import TritonPythonModel
@@ -44,16 +45,16 @@ class ServingOptions:
     platform: Platform = Platform.ONNXRUNTIME
     device: Device = Device.CPU
     precision: str | None = None
-    """None takes what the device prefers."""
+    """Precision of the graphs; None: the device's default."""
     instances: int = 1
     sequences: int = 32
-    """Cameras that one instance holds at once, where the bundle does not say it."""
+    """Cameras that one instance holds at once; a bundle for several streams has its own number."""
     idle_s: float = 10.0
-    """A sequence without a frame for so long ends, and its place is free."""
+    """Time without a frame after which a sequence ends and its place is free."""
     backend: str = "auto"
-    """Of the Python form, as `Stream` takes it."""
+    """Backend of `Stream` in the platform `python`."""
     threads: int = 0
-    """Of an instance on CPUs; 0 for all cores."""
+    """CPU threads of an instance on CPUs; 0: all cores."""
 
     def __post_init__(self) -> None:
         for name, value in (("instances", self.instances), ("sequences", self.sequences)):
@@ -66,7 +67,7 @@ class ServingOptions:
 def write_repository(
     bundles: Sequence[Bundle], path: Path, options: ServingOptions, force: bool = False
 ) -> list[str]:
-    """Write the repository at `path`; answers the names to put behind `triton://HOST:PORT/`."""
+    """Write the repository at `path`; returns the model names for `triton://HOST:PORT/NAME`."""
     models = _named_bundles(bundles)
     _check_free(path, force)
     with replaced(path, folder=True, over=force) as root:
@@ -75,19 +76,19 @@ def write_repository(
                 _write_python(root, name, bundle, options)
             else:
                 _write_graphs(root, name, bundle, options)
-        files = sorted(each for each in root.rglob("*") if each.is_file())
+        files = sorted(file for file in root.rglob("*") if file.is_file())
         record = {
             "mrcfa": mrcfa.__version__,
             "platform": options.platform.value,
             "models": {name: str(bundle.path) for name, bundle in models.items()},
-            "files": {str(each.relative_to(root)): sha256(each) for each in files},
+            "files": {str(file.relative_to(root)): sha256(file) for file in files},
         }
         write_whole(root / RECORD, json.dumps(record, indent=1).encode())
     return list(models)
 
 
 def _named_bundles(bundles: Sequence[Bundle]) -> dict[str, Bundle]:
-    """One bundle is `mrcfa`, several go by their folders."""
+    """Model name -> bundle: a single bundle is `mrcfa`, several are named by their folders."""
     if len(bundles) == 1:
         return {MODEL: bundles[0]}
     found: dict[str, Bundle] = {}
@@ -106,25 +107,29 @@ def _check_free(path: Path, force: bool) -> None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (path / RECORD).is_file():
-        raise AlreadyExists(f"{path} exists and is no repository of mrcfa; choose another with -o")
+        raise AlreadyExists(
+            f"{path} exists and is not a repository of mrcfa; choose another directory with -o"
+        )
     if not force:
-        raise AlreadyExists(f"{path} exists; --force replaces it, -o chooses another directory")
+        raise AlreadyExists(
+            f"{path} exists; replace it with --force, or choose another directory with -o"
+        )
 
 
 def _write_python(root: Path, name: str, bundle: Bundle, options: ServingOptions) -> None:
-    """The whole bundle goes along, so that any backend may run it."""
+    """Write the model of the platform `python`, with the whole bundle inside for any backend."""
     manifest = bundle.manifest
     version = _version(root, name)
     write_whole(version / "model.py", _PYTHON_MODEL.encode())
     (version / "bundle").mkdir()
-    for each in manifest.files:
-        _link(bundle.file(each), version / "bundle" / each)
+    for file in manifest.files:
+        _link(bundle.file(file), version / "bundle" / file)
     _link(bundle.path / MANIFEST, version / "bundle" / MANIFEST)
     batch = _batch(bundle)
     sequences = batch or options.sequences
     variant = bundle.variant_name(options.device, options.precision)
     served = Served.of(bundle, variant, Output.MASK, sequences * options.instances)
-    told = {
+    parameters = {
         "backend": options.backend,
         "precision": options.precision or "",
         "threads": str(options.threads),
@@ -145,7 +150,7 @@ def _write_python(root: Path, name: str, bundle: Bundle, options: ServingOptions
             **config.tensors(ends, bool(batch)),
             "sequence_batching": config.oldest(sequences, options.idle_s, wait_us),
             "instance_group": config.instances(options.instances, options.device),
-            "parameters": config.parameters(served.to_parameters() | told),
+            "parameters": config.parameters(served.to_parameters() | parameters),
         },
     )
 
@@ -159,7 +164,7 @@ def _write_graphs(root: Path, name: str, bundle: Bundle, options: ServingOptions
     else:
         chosen = bundle.variant_name(options.device, options.precision)
     variant, batch = bundle.manifest.variants[chosen], _batch(bundle)
-    # An engine is as it is: where only its frame number is fed back, that is its state.
+    # Engines cannot be changed: if only the frame number is fed back, it is their state.
     stateful = bool(bundle.config.references or engines)
     sequences = (batch or options.sequences) * options.instances if stateful else 0
     served = Served.of(bundle, chosen, bundle.manifest.output, sequences)
@@ -169,13 +174,13 @@ def _write_graphs(root: Path, name: str, bundle: Bundle, options: ServingOptions
             files = _plans(bundle, engines, part, version)
         else:
             files = {"platform": "onnxruntime_onnx"}
-            bundle.read_graph(graph)  # Triton would load whatever else a file names
+            bundle.read_graph(graph)  # refuses tensors in other files, which Triton would load
             _place(bundle.file(graph.file), version / "model.onnx", stateful, bool(batch))
         keeps_state = stateful and part == "decoder"
         (served_file, *_) = sorted(version.glob("model.*"))
-        told = {"sha256": sha256(served_file)}
+        parameters = {"sha256": sha256(served_file)}
         if options.device is Device.CPU:
-            told["intra_op_thread_count"] = str(options.threads)
+            parameters["intra_op_thread_count"] = str(options.threads)
         _write_config(
             root,
             {
@@ -189,10 +194,10 @@ def _write_graphs(root: Path, name: str, bundle: Bundle, options: ServingOptions
                     else config.stateless(graph, batch)
                 ),
                 "instance_group": config.instances(options.instances, options.device),
-                "parameters": config.parameters(told),
+                "parameters": config.parameters(parameters),
             },
         )
-    _version(root, name).joinpath(".keep").touch()  # some stores keep no empty folders
+    _version(root, name).joinpath(".keep").touch()  # some file stores drop empty folders
     ends = Graph("", variant.encoder.inputs, variant.decoder.outputs)
     _write_config(
         root,
@@ -206,7 +211,7 @@ def _write_graphs(root: Path, name: str, bundle: Bundle, options: ServingOptions
 
 
 def _batch(bundle: Bundle) -> int:
-    """Triton's `max_batch_size`: 0 for graphs whose first axis is theirs and no batch."""
+    """Triton's `max_batch_size`: the bundle's streams, or 0 (no batches) for one stream."""
     return bundle.manifest.streams if bundle.manifest.streams > 1 else 0
 
 
@@ -219,35 +224,35 @@ def _place(source: Path, target: Path, stateful: bool, batched: bool) -> None:
 
 
 def _engines(bundle: Bundle, options: ServingOptions) -> list[Engine]:
-    """Of one variant: those that Triton can load."""
+    """Engines of one variant that Triton can load."""
     if _batch(bundle):
         raise Unsupported(
-            f"{bundle.path} has {bundle.manifest.streams} streams, which its engines fix, while "
-            "Triton's batches grow and shrink; choose --platform python or onnxruntime, or export "
-            "with --streams 1"
+            f"the engines of {bundle.path} need exactly {bundle.manifest.streams} streams, while "
+            "the size of Triton's batches varies; choose --platform python or onnxruntime, or "
+            "export with --streams 1"
         )
-    found = [each for each in bundle.manifest.engines if each.flavour == "tensorrt"]
+    found = [engine for engine in bundle.manifest.engines if engine.flavour == "tensorrt"]
     if not found:
-        has = named(each.name for each in bundle.manifest.engines) or "none"
+        others = named(engine.name for engine in bundle.manifest.engines) or "no engine"
         raise Unsupported(
-            f"Triton's tensorrt backend loads engines of TensorRT itself, not of TensorRT-RTX, and "
-            f"{bundle.path} has {has}; build one on the GPU with: "
+            f"Triton's tensorrt backend loads engines of TensorRT, not of TensorRT-RTX, and "
+            f"{bundle.path} has {others}; build one on the GPU with: "
             f"mrcfa build {bundle.path} --flavour tensorrt, or choose --platform python"
         )
     precision = options.precision or PREFERRED[Device.GPU]
-    fitting = [each for each in found if each.precision == precision]
+    fitting = [engine for engine in found if engine.precision == precision]
     if not fitting:
         raise Unsupported(
             f"{bundle.path} has no {precision} engine of TensorRT, only "
-            f"{named(each.name for each in found)}; choose one of them with --precision"
+            f"{named(engine.name for engine in found)}; choose one of them with --precision"
         )
-    return [each for each in fitting if each.variant == fitting[0].variant]
+    return [engine for engine in fitting if engine.variant == fitting[0].variant]
 
 
 def _plans(
     bundle: Bundle, engines: Sequence[Engine], part: str, version: Path
 ) -> dict[str, object]:
-    """Plans by compute capability: every GPU of a fleet takes its own."""
+    """Settings by which every GPU loads the plan for its own compute capability."""
     names: dict[str, str] = {}
     for engine in engines:
         file = engine.encoder if part == "encoder" else engine.decoder
@@ -274,7 +279,7 @@ def _write_config(root: Path, message: Mapping[str, object]) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Another name for the same bytes where the disk allows it: bundles never change in place."""
+    """Make a hard link if the file system allows it, else a copy; bundles never change in place."""
     try:
         os.link(source.resolve(), target)
     except OSError:

@@ -1,1 +1,1 @@
-"""Training: the paper's recipe, the clips it is shown, the loop, its checkpoints."""
+"""Training: the paper's recipe, its samples, the loop and checkpoints."""

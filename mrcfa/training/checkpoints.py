@@ -1,7 +1,7 @@
-"""Checkpoints as safetensors: the model with its config and labels, and the state beside it.
+"""Checkpoints as safetensors: the model with its config and labels, and the optimizer's state.
 
-`last` names its state file by the iteration, and that is written first: whenever a run is killed,
-`last` and the state that belongs to it are both whole.
+The state file is written before `last.safetensors` and has the iteration in its name. So a complete
+pair of both exists whenever a run is killed.
 """
 
 import json
@@ -26,24 +26,24 @@ from mrcfa.training.runs import LAST
 from mrcfa.training.trainee import Trainee
 
 FIELD = "mrcfa"
-"""The entry of a file's metadata that holds `Facts` as JSON."""
+"""Key of the safetensors metadata entry that holds `Facts` as JSON."""
 LONGEST = 1 << 20
-"""Characters of it; those of 255 classes are a twentieth."""
+"""Largest length of that entry in characters; 255 classes need a twentieth of it."""
 FP16_BYTES = 2
-"""Of a weight, at least: `publish` halves them."""
+"""Fewest bytes per weight, because `publish` writes FP16."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a checkpoint says of itself."""
+    """The metadata of a checkpoint."""
 
     config: Config
     labels: Labels
     recipe: Recipe
     iteration: int
-    """How many iterations it has seen."""
+    """Number of finished iterations."""
     score: float | None = None
-    """mIoU of the last validation."""
+    """The mIoU of the last validation."""
     validate_every: int = 2000
     save_every: int = 200
 
@@ -51,16 +51,16 @@ class Facts:
         classes, labels = self.config.classes, self.labels
         counts = {len(labels.names), len(labels.colours), len(labels.values)}
         if counts != {classes}:
-            raise InvalidValue(f"names, colours and values are not {classes} each")
+            raise InvalidValue(f"there are not {classes} names, colours and values")
         numbers = (*labels.values, *labels.ignore, *chain(*labels.colours))
         if not all(0 <= number <= 255 for number in numbers):
-            raise InvalidValue("a colour or value of a class is no number from 0 to 255")
+            raise InvalidValue("a colour or value of a class is not a number from 0 to 255")
         if len(set(labels.values)) < classes or len(set(labels.names)) < classes:
             raise InvalidValue("two classes have the same name or value")
 
 
 def read_facts(path: Path) -> Facts | None:
-    """Of a checkpoint that training wrote; None for any other safetensors file."""
+    """The metadata of a checkpoint of `mrcfa train`; None for any other safetensors file."""
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(FIELD)
@@ -70,21 +70,22 @@ def read_facts(path: Path) -> Facts | None:
             raise Damage(f"it has {len(text)} characters")
         facts = from_json(Facts, json.loads(text))
         if facts.config.block_parameters * FP16_BYTES > path.stat().st_size:
-            raise Damage("it asks for a larger model than the file has weights of")
+            raise Damage("its config describes a larger model than the file holds")
         return facts
     except (Damage, ValueError) as error:
         raise Damaged(f"{path} has damaged metadata: {error}") from None
     except Exception as error:  # safetensors raises its own kind, or OSError
-        raise Damaged(f"{path} is no checkpoint that safetensors can read: {error}") from None
+        raise Damaged(f"{path} is not a checkpoint that safetensors can read: {error}") from None
 
 
 def save_model(path: Path, model: SegFormer, facts: Facts) -> None:
+    """Write the model's weights with their metadata."""
     weights = {name: weight.contiguous() for name, weight in model.state_dict().items()}
     write_whole(path, save(weights, {FIELD: json.dumps(asdict(facts))}))
 
 
 def publish(checkpoint: Path, path: Path) -> None:
-    """A checkpoint in FP16, half the size, to be handed on: its facts stay with it."""
+    """Write an FP16 copy of a checkpoint, which has half the size and the same metadata."""
     with safe_open(checkpoint, "pt") as file:
         metadata = file.metadata()
     weights = load_file(checkpoint)
@@ -93,6 +94,7 @@ def publish(checkpoint: Path, path: Path) -> None:
 
 
 def save_last(run: Path, trainee: Trainee, optimizer: torch.optim.Optimizer, facts: Facts) -> None:
+    """Write the state from which a run can be resumed, and remove the one before."""
     state = {f"head.{name}": weight for name, weight in trainee.deco.state_dict().items()}
     for number, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():
@@ -103,7 +105,7 @@ def save_last(run: Path, trainee: Trainee, optimizer: torch.optim.Optimizer, fac
     try:
         save_model(run / LAST, trainee.model, facts)
     except CannotWrite:
-        path.unlink(missing_ok=True)  # of no use without its model, and a disk may be full of them
+        path.unlink(missing_ok=True)  # useless without its model, and the disk may be full
         raise
     for old in run.glob("state.*.safetensors"):
         if old != path:
@@ -113,7 +115,7 @@ def save_last(run: Path, trainee: Trainee, optimizer: torch.optim.Optimizer, fac
 def load_state(
     run: Path, trainee: Trainee, optimizer: torch.optim.Optimizer, iteration: int
 ) -> None:
-    """Classifiers and optimizer as they were after that iteration."""
+    """Load the reference classifiers and the optimizer as they were after an iteration."""
     path = _state_file(run, iteration)
     if not path.is_file():
         raise NotFound(f"{path} is missing, so {run} cannot be resumed; start a new run")

@@ -1,7 +1,7 @@
-"""What training is shown: clips of a dataset, cut out and distorted, each a function of its number.
+"""Training samples: clips of a dataset, cropped and distorted.
 
-A sample depends on the seed and on its number alone, so a run that is resumed, or spread over
-processes, is shown the same clips in the same order.
+A sample depends only on the seed and on its number. So a run that is resumed or distributed over
+processes gets the same samples in the same order.
 """
 
 from collections.abc import Iterator
@@ -24,19 +24,19 @@ from mrcfa.training.recipe import Recipe
 
 Frames = list[NDArray[np.uint8]]
 TRIES = 10
-"""Crops that are drawn until one is not filled by a single class."""
+"""Largest number of crops drawn until no class fills too much of one."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """An annotated frame and the video it is in."""
+    """An annotated frame, by its video and its number there."""
 
     clip: Clip
     number: int
 
 
 class Clips(Dataset[tuple[Tensor, Tensor]]):
-    """Sample n -> normalised frames (T, 3, h, w), references first, and their labels (T, h, w)."""
+    """Samples by number: normalised frames (T, 3, h, w), the target last, and labels (T, h, w)."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Clips(Dataset[tuple[Tensor, Tensor]]):
         random = np.random.default_rng((self._recipe.seed, number))
         target = self._targets[random.integers(len(self._targets))]
         numbers = [max(0, target.number - offset) for offset in (*self._offsets, 0)]
-        pairs = [self._frame(target.clip, each) for each in numbers]
+        pairs = [self._frame(target.clip, index) for index in numbers]
         images, masks = Geometry(self._recipe, self._size, random)(
             [image for image, _ in pairs], [mask for _, mask in pairs]
         )
@@ -73,14 +73,14 @@ class Clips(Dataset[tuple[Tensor, Tensor]]):
         return self._padded(frames, 0), self._padded(labels, IGNORED)
 
     def _padded(self, pictures: Tensor, value: float) -> Tensor:
-        """To the size of a crop, below and to the right."""
+        """The pictures padded below and on the right to the size of a crop."""
         height, width = self._recipe.crop
         return F.pad(
             pictures, (0, width - pictures.shape[-1], 0, height - pictures.shape[-2]), value=value
         )
 
     def name_of(self, number: int) -> str:
-        """Which video and frame a sample is of."""
+        """The video and the target frame of a sample, for messages."""
         random = np.random.default_rng((self._recipe.seed, number))
         target = self._targets[random.integers(len(self._targets))]
         return f"{target.clip.name}/{target.clip.images[target.number].name}"
@@ -93,12 +93,12 @@ class Clips(Dataset[tuple[Tensor, Tensor]]):
             return image, np.full(image.shape[:2], IGNORED, np.uint8)
         truth = self._videos.truth(mask)
         if truth.shape != image.shape[:2]:
-            raise Mismatch(f"the mask {mask} has another size than its frame; make them equal")
+            raise Mismatch(f"the mask {mask} and its frame differ in size; make them equal")
         return image, truth
 
 
 class Shard(Sampler[int]):
-    """The numbers of one process's samples, from an iteration on."""
+    """The numbers of one process's samples, starting at an iteration."""
 
     def __init__(self, recipe: Recipe, first: int, rank: int, world: int) -> None:
         self._recipe, self._first, self._rank, self._world = recipe, first, rank, world
@@ -111,7 +111,7 @@ class Shard(Sampler[int]):
 
 
 class Geometry:
-    """Resize, crop and flip, alike for all frames of a clip."""
+    """Random resize, crop and flip, equal for all frames of a clip."""
 
     def __init__(self, recipe: Recipe, size: tuple[int, int], random: np.random.Generator) -> None:
         self._recipe, self._random = recipe, random
@@ -129,7 +129,7 @@ class Geometry:
         )
 
     def _resized(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """As the network resizes the frames of a camera: bilinear, half-pixel, no antialias."""
+        """The image resized as at inference: bilinear, half-pixel centres, no antialiasing."""
         pixels = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
         return resize(pixels, self._size)[0].permute(1, 2, 0).numpy()
 
@@ -141,12 +141,12 @@ class Geometry:
         return mask[rows[:, None], columns]
 
     def _corner(self, mask: NDArray[np.uint8]) -> tuple[int, int]:
-        """Of a crop in which no class has too much; the last one that was tried, if none is."""
+        """Top left corner of a crop that no class fills too much, or of the last one tried."""
         room = [
             max(0, have - want) for have, want in zip(mask.shape, self._recipe.crop, strict=True)
         ]
         for _ in range(TRIES):
-            top, left = (int(self._random.integers(most + 1)) for most in room)
+            top, left = (int(self._random.integers(space + 1)) for space in room)
             part = mask[top : top + self._recipe.crop[0], left : left + self._recipe.crop[1]]
             counts = np.bincount(part.ravel(), minlength=256)[:IGNORED]
             if counts.max() <= self._recipe.most_of_one_class * counts.sum():
@@ -162,9 +162,10 @@ class Geometry:
 def distort(
     image: NDArray[np.uint8], recipe: Recipe, random: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Brightness, contrast before or after saturation and hue, each with probability one half.
+    """Change brightness, contrast, saturation and hue, each with probability one half.
 
-    Every step ends in the range of pixels, so that their order matters.
+    Contrast comes before or after saturation and hue. Every step clips to the range of pixels, so
+    the order matters.
     """
     pixels = image.astype(np.float32)
     if random.random() < 0.5:
@@ -179,19 +180,19 @@ def distort(
 def _coloured(
     pixels: NDArray[np.float32], recipe: Recipe, random: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Saturation and hue as a matrix on RGB: a stretch from grey, a turn around the grey axis."""
+    """Change saturation and hue by one matrix on RGB: scale from, and rotate around, grey."""
     stretch = random.uniform(*recipe.saturation) if random.random() < 0.5 else 1.0
-    turn = random.uniform(-recipe.hue, recipe.hue) * np.pi / 90 if random.random() < 0.5 else 0.0
-    if stretch == 1 and turn == 0:
+    angle = random.uniform(-recipe.hue, recipe.hue) * np.pi / 90 if random.random() < 0.5 else 0.0
+    if stretch == 1 and angle == 0:
         return pixels
     grey = np.full((3, 3), 1 / 3)
     cross = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / 3**0.5
-    rotation = np.cos(turn) * np.eye(3) + np.sin(turn) * cross + (1 - np.cos(turn)) * grey
+    rotation = np.cos(angle) * np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * grey
     matrix = grey + stretch * (rotation - grey)
     return pixels @ matrix.T.astype(np.float32)
 
 
 def normalised(frames: list[NDArray[np.float32]]) -> Tensor:
-    """RGB frames (h, w, 3) -> (T, 3, h, w) as the network takes them."""
+    """The network's input (T, 3, h, w) for RGB frames (h, w, 3)."""
     stacked = (np.stack(frames) - np.array(MEAN, np.float32)) / np.array(STD, np.float32)
     return torch.from_numpy(stacked).permute(0, 3, 1, 2).contiguous()

@@ -1,6 +1,6 @@
-"""What a run writes down as it goes: a JSON line per step and validation, and TensorBoard's events.
+"""The log of a training run: `log.jsonl` with one line per step and per validation.
 
-`log.jsonl` is always there. TensorBoard's event files lie beside it if `tensorboard` is installed.
+If `tensorboard` is installed, its event files are written beside it.
 """
 
 import json
@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mrcfa.machine.files import refusals_told
+from mrcfa.machine.files import write_errors_reported
 
 LOG = "log.jsonl"
 
 
 class Log:
-    """What a resumed run does again is cut off first."""
+    """A writer of the log of one run."""
 
     def __init__(self, run: Path, iteration: int) -> None:
+        """Open the log; entries after `iteration` are removed, because they will be repeated."""
         path = run / LOG
         kept = []
         if path.is_file():
@@ -29,11 +30,12 @@ class Log:
         self._board = _board(run, iteration)
 
     def write(self, iteration: int, **values: Any) -> None:
+        """Append an entry; values that are not finite become null."""
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        with refusals_told(self._file.name):
+        with write_errors_reported(self._file.name):
             self._file.write(json.dumps({"iteration": iteration, **finite}) + "\n")
             self._file.flush()
         if self._board is not None:
@@ -48,14 +50,14 @@ class Log:
 
 
 def entries_of(run: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a run's log; one that was cut off is left out."""
+    """The entries of a run's log, except incomplete lines."""
     for line in (run / LOG).read_text(encoding="utf-8").splitlines():
         if math.isfinite(_iteration_of(line)):
             yield json.loads(line)
 
 
 def _board(run: Path, iteration: int) -> Any:
-    """TensorBoard's writer, or None without the package; events of later steps are superseded."""
+    """TensorBoard's writer, which hides events of later steps; None without the package."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -64,7 +66,7 @@ def _board(run: Path, iteration: int) -> Any:
 
 
 def _iteration_of(line: str) -> float:
-    """Infinity for a line that was cut off."""
+    """The iteration of a log line; infinity for an incomplete line."""
     try:
         return float(json.loads(line)["iteration"])
     except (ValueError, KeyError, TypeError):

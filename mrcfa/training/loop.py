@@ -1,4 +1,4 @@
-"""The loop: clips in, steps of AdamW, a line of JSON each, checkpoints and validations."""
+"""The training loop: steps of AdamW, log entries, checkpoints and validations."""
 
 import math
 import re
@@ -44,24 +44,26 @@ from mrcfa.training.stopwatch import Stopwatch, profile
 from mrcfa.training.trainee import Trainee, parameter_groups, start_classifiers
 from mrcfa.training.validation import validate
 
-Say = Callable[[str], None]
-Show = Callable[[int, float], None]
-"""Hears the iteration and its loss."""
+Report = Callable[[str], None]
+"""Called with a sentence for the user."""
+Progress = Callable[[int, float], None]
+"""Called after each step with the number of finished iterations and the loss."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What does not change what is learnt."""
+    """Options of a run that do not affect the weights."""
 
     run: Path
+    """Folder for checkpoints, log and report."""
     workers: int = 2
     validate_every: int = 2000
     save_every: int = 200
     resume: bool = False
     compile: bool = False
-    """Let torch.compile make kernels for the model, which takes minutes and needs a compiler."""
+    """Compile the model with torch.compile, which takes minutes and needs a C++ compiler."""
     profile: int | None = None
-    """After this many steps, say how their time was spent."""
+    """Number of steps after which their mean timing is reported."""
 
 
 def train(
@@ -70,10 +72,10 @@ def train(
     recipe: Recipe,
     options: RunOptions,
     weights: Path | None = None,
-    show: Show = lambda iteration, loss: None,
-    say: Say = lambda sentence: None,
+    progress: Progress = lambda iteration, loss: None,
+    report: Report = lambda sentence: None,
 ) -> Path:
-    """Train on `root`, and answer where the best checkpoint is."""
+    """Train on the dataset at `root`; return the path of the best checkpoint."""
     with joined(recipe.batch) as process:
         found = resumable(options.run) if options.resume else None
         if found is None and process.leads:
@@ -99,7 +101,7 @@ def train(
         elif weights is not None:
             new = load_weights(model, weights, to_train=True)
             if new and process.leads:
-                say(f"{weights} has nothing that fits {named(new)}: that starts anew")
+                report(f"{weights} has no weights that fit {named(new)}: they start from random")
         trainee = Trainee(model, recipe).to(process.device).train()
         share_norms(trainee, process)
         optimizer = torch.optim.AdamW(parameter_groups(trainee, recipe), betas=recipe.betas)
@@ -110,19 +112,19 @@ def train(
         process.wait()
         if process.leads:
             height, width = config.size
-            say(
+            report(
                 f"training {config.method.display_name} {config.backbone} at {height}x{width} on "
-                f"{process.device} in {recipe.precision.value}: iteration {facts.iteration} to "
-                f"{recipe.iterations}, {recipe.batch} clips each"
+                f"{process.device} in {recipe.precision.value}: iterations {facts.iteration} to "
+                f"{recipe.iterations}, {recipe.batch} clips per iteration"
             )
-        run = _Run(process, options, trainee, optimizer, clips, held_back, say)
-        with _deaths_of_workers_told():
-            run.go(facts, show if process.leads else lambda iteration, loss: None)
+        run = _Run(process, options, trainee, optimizer, clips, held_back, report)
+        with _killed_workers_reported():
+            run.go(facts, progress if process.leads else lambda iteration, loss: None)
     return options.run / BEST
 
 
 class _Run:
-    """What one process holds while it trains; the first one writes logs and checkpoints."""
+    """The state of one process during training; only the first writes logs and checkpoints."""
 
     def __init__(
         self,
@@ -132,24 +134,24 @@ class _Run:
         optimizer: torch.optim.Optimizer,
         clips: Clips,
         held_back: LabelledVideos,
-        say: Say,
+        report: Report,
     ) -> None:
-        self._process, self._options, self._say = process, options, say
+        self._process, self._options, self._report = process, options, report
         self._trainee, self._optimizer = trainee, optimizer
         self._clips, self._held_back = clips, held_back
-        self._refusal = ""
+        self._write_error = ""
         self._watch = Stopwatch(process.device, exact=options.profile is not None)
         self._learner: Callable[[Tensor, Tensor], Tensor] = trainee
         if process.world > 1:
-            # Without MAA the middle scales' queries and keys are not used.
-            idle = not trainee.model.config.maa
-            self._learner = DistributedDataParallel(trainee, find_unused_parameters=idle)
+            # Without MAA, queries and keys of the middle scales are unused.
+            unused = not trainee.model.config.maa
+            self._learner = DistributedDataParallel(trainee, find_unused_parameters=unused)
         if options.compile:
-            # Checkpoints are the trainee's own, so their names stay.
+            # Checkpoints are written from the trainee itself, so parameter names stay.
             self._learner = torch.compile(self._learner)
 
-    def go(self, facts: Facts, show: Show) -> None:
-        """Train to the end. Ctrl-C saves after the step, and raises KeyboardInterrupt."""
+    def go(self, facts: Facts, progress: Progress) -> None:
+        """Train to the end; on Ctrl-C, save after the step and raise KeyboardInterrupt."""
         run = self._options.run
         log = Log(run, facts.iteration) if self._process.leads else None
         timed: list[dict[str, float]] = []
@@ -157,26 +159,26 @@ class _Run:
             if log is not None and self._validation_is_missing(facts):
                 facts = self._validated(facts, log, interrupted)
             for iteration, loss, seconds in self._steps(facts):
-                self._refuse_no_number(iteration, loss, facts.recipe)
+                self._check_finite(iteration, loss, facts.recipe)
                 facts = replace(facts, iteration=iteration + 1)
                 stopped = self._process.any(interrupted.is_set())
                 if log is not None:
                     rate = facts.recipe.learning_rate * facts.recipe.learning_rate_at(iteration)
                     line = {"loss": loss, "rate": rate, "seconds": seconds}
-                    facts = self._kept(facts, log, line, stopped, interrupted)
+                    facts = self._recorded(facts, log, line, stopped, interrupted)
                     if len(timed) < (self._options.profile or 0):
                         timed.append(seconds)
                         if len(timed) == self._options.profile:
-                            # The first one starts the workers.
-                            self._say(profile(timed[1:] or timed))
-                show(facts.iteration, loss)
+                            # The first step includes the start of the workers.
+                            self._report(profile(timed[1:] or timed))
+                progress(facts.iteration, loss)
                 if stopped and facts.iteration < facts.recipe.iterations:
                     raise KeyboardInterrupt
         self._process.wait()
         if log is not None:
             log.close()
 
-    def _kept(
+    def _recorded(
         self,
         facts: Facts,
         log: Log,
@@ -184,9 +186,10 @@ class _Run:
         stopped: bool,
         interrupted: threading.Event,
     ) -> Facts:
-        """Log, save and validate. A disk that is full ends a run only where it would end anyway.
+        """Log a step; save and validate if due. Return the updated metadata.
 
-        A validation comes after the save, so that it may be interrupted.
+        A full disk ends a run only where it would end anyway. Validation comes after saving, so
+        that it can be interrupted.
         """
         run, ended = self._options.run, facts.iteration == facts.recipe.iterations
         try:
@@ -198,21 +201,21 @@ class _Run:
                 facts = self._validated(facts, log, interrupted)
         except CannotWrite as error:
             if ended or stopped:
-                raise CannotWrite(f"{error}; make room and finish the run with --resume") from None
-            if str(error) != self._refusal:
-                self._say(f"{error}; the run goes on, and {run / LAST} stays as it was")
-            self._refusal = str(error)
+                raise CannotWrite(f"{error}; free space and finish the run with --resume") from None
+            if str(error) != self._write_error:
+                self._report(f"{error}; the run continues, and {run / LAST} stays as it was")
+            self._write_error = str(error)
         return facts
 
     def _validation_is_missing(self, facts: Facts) -> bool:
-        """Whether a resumed run was interrupted in the validation that belongs to its last save."""
+        """True if a resumed run was interrupted during the validation after its last save."""
         return _validation_is_due(facts) and not any(
             entry["iteration"] == facts.iteration and "miou" in entry
             for entry in entries_of(self._options.run)
         )
 
     def _validated(self, facts: Facts, log: Log, interrupted: threading.Event) -> Facts:
-        """Validate, and keep the model as the best one if it is."""
+        """Validate, and save the model if it is the best so far; return the updated metadata."""
         run, model = self._options.run, self._trainee.model
         scores = validate(model, self._held_back, interrupted)
         log.write(
@@ -221,38 +224,38 @@ class _Run:
             single_miou=scores.single_miou,
             **{f"mvc{length}": value for length, value in scores.mvc.items()},
         )
-        self._say(
+        self._report(
             f"iteration {facts.iteration}: mIoU {scores.miou:.4f}, "
-            f"{scores.single_miou:.4f} of the single-frame head"
+            f"single-frame head {scores.single_miou:.4f}"
         )
         best = read_facts(run / BEST) if (run / BEST).is_file() else None
         facts = replace(facts, score=scores.miou)
         if best is None or best.score is None or not scores.miou <= best.score:
             save_model(run / BEST, model, facts)
-        with suppress(MissingExtra):  # curves are a help, and no reason to stop
+        with suppress(MissingExtra):  # the report is optional
             write_report(run, list(entries_of(run)), facts, scores.strip)
         return facts
 
-    def _refuse_no_number(self, iteration: int, loss: float, recipe: Recipe) -> None:
+    def _check_finite(self, iteration: int, loss: float, recipe: Recipe) -> None:
         if not math.isfinite(loss):
             first = iteration * recipe.batch
-            shown = named(self._clips.name_of(first + each) for each in range(recipe.batch))
+            clips = named(self._clips.name_of(first + index) for index in range(recipe.batch))
             raise MrcfaError(
-                f"the loss is {loss} at iteration {iteration + 1} (clips {shown}); "
-                f"{self._options.run / LAST} is from before it: start again from it with --weights "
-                "and a lower --learning-rate"
+                f"the loss is {loss} at iteration {iteration + 1} (clips {clips}); "
+                f"{self._options.run / LAST} was saved before: start from it with --weights and a "
+                "lower --learning-rate"
             )
 
     def _steps(self, facts: Facts) -> Iterator[tuple[int, float, dict[str, float]]]:
-        """Each iteration's number and loss, and how long its parts took."""
+        """Number, loss and seconds per part of each iteration."""
         recipe, process = facts.recipe, self._process
         loader = DataLoader(
-            _Told(self._clips),
+            _WithErrors(self._clips),
             batch_size=recipe.batch // process.world,
             sampler=Shard(recipe, facts.iteration, process.rank, process.world),
             num_workers=self._options.workers,
             collate_fn=_collated,
-            worker_init_fn=_leave_interrupts_alone,
+            worker_init_fn=_ignore_interrupts,
             persistent_workers=self._options.workers > 0,
             pin_memory=process.device.type == "cuda",
         )
@@ -265,17 +268,17 @@ class _Run:
             frames, labels = batch
             for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * recipe.learning_rate_at(iteration)
-            # Of dropout: the same however this iteration was reached.
+            # Seed dropout by the iteration, so that a resumed run is the same.
             torch.manual_seed((recipe.seed * 1_000_003 + iteration) * 64 + process.rank)
             loss = self._step(frames.to(process.device), labels.to(process.device), recipe)
             yield iteration, loss, self._watch.seconds
             self._watch.restart()
 
     def _step(self, frames: Tensor, labels: Tensor, recipe: Recipe) -> float:
-        """One step, and its loss over all processes; one that is not finite changes nothing.
+        """Do one step and return the loss over all processes; skip the update if it is not finite.
 
-        DistributedDataParallel averages gradients, and the loss divides by all processes' pixels,
-        hence the factor.
+        DistributedDataParallel averages gradients, but the loss already divides by the pixels of
+        all processes, so it is multiplied by their number.
         """
         kind, narrow = self._process.device.type, recipe.precision is Precision.BF16
         self._optimizer.zero_grad(set_to_none=True)
@@ -296,7 +299,7 @@ class _Run:
 
 
 def resumable(run: Path) -> Facts:
-    """What the last save of a run says of itself."""
+    """The metadata of the last save of a run, from which the run can be resumed."""
     if not (run / LAST).is_file():
         raise NotFound(f"{run} has no {LAST} to resume from; start it without --resume")
     found = read_facts(run / LAST)
@@ -306,9 +309,9 @@ def resumable(run: Path) -> Facts:
 
 
 def _continued(run: Path, found: Facts, facts: Facts) -> Facts:
-    """The facts of a run that goes on; it may go further than it was started for."""
+    """The metadata of a resumed run; all settings except the iterations must be as before."""
     other = [
-        f"{part} {field.name} {theirs} and not {ours}"
+        f"{part} {field.name} {theirs}, not {ours}"
         for part in ("config", "labels", "recipe")
         for field in fields(getattr(facts, part))
         if field.name != "iterations"
@@ -317,33 +320,35 @@ def _continued(run: Path, found: Facts, facts: Facts) -> Facts:
     ]
     if other:
         raise Mismatch(
-            f"{run} was started with {', '.join(other)}; leave such flags out to go on with its "
-            "own settings, or start a new run"
+            f"{run} was started with {'; '.join(other)}; leave these options out to resume it with "
+            "its own settings, or start a new run"
         )
     if facts.recipe.iterations < found.iteration:
         raise InvalidValue(
-            f"{run} has {found.iteration} iterations behind it; --iterations "
-            f"{facts.recipe.iterations} cannot undo them, ask for more"
+            f"{run} has already done {found.iteration} iterations; use more than --iterations "
+            f"{facts.recipe.iterations}"
         )
     return replace(facts, iteration=found.iteration, score=found.score)
 
 
 def _check_free(run: Path) -> None:
-    """Refuse a folder with checkpoints or foreign files; what a run left before its first save is
-    written anew."""
+    """Refuse a folder with checkpoints or other files; files of a run before its first save are
+    allowed, and written again."""
     names = {path.name for path in run.iterdir()} if run.is_dir() else set()
     if LAST in names:
         raise AlreadyExists(
-            f"{run} holds a run already; --resume goes on with it, -o names another"
+            f"{run} already holds a run; continue it with --resume, or name another folder with -o"
         )
     if BEST in names:
         raise AlreadyExists(
-            f"{run} holds {BEST} and no {LAST} to go on from; name another folder with -o, and "
-            f"start from it with --weights {run / BEST}"
+            f"{run} holds {BEST} but no {LAST} to resume; name another folder with -o and start "
+            f"with --weights {run / BEST}"
         )
     foreign = sorted(name for name in names if not _LEFT_BEHIND.match(name))
     if foreign:
-        raise AlreadyExists(f"{run} holds other files ({named(foreign, most=3)}); -o names another")
+        raise AlreadyExists(
+            f"{run} holds other files ({named(foreign, most=3)}); name another folder with -o"
+        )
 
 
 _LEFT_BEHIND = re.compile(r"log\.jsonl$|state\.\d+\.safetensors$|events\.out\.|\..*\.partial$")
@@ -355,21 +360,21 @@ def _validation_is_due(facts: Facts) -> bool:
 
 
 @contextmanager
-def _deaths_of_workers_told() -> Iterator[None]:
-    """PyTorch raises them wherever the program is."""
+def _killed_workers_reported() -> Iterator[None]:
+    """Turn PyTorch's error for a killed worker, which any line may raise, into a sentence."""
     try:
         yield
     except RuntimeError as error:
         if not str(error).startswith("DataLoader worker"):
             raise
         raise RuntimeFailed(
-            "a process that reads clips was killed, as the system does when memory or shared "
-            "memory ends; use fewer --workers"
+            "a process that reads clips was killed, probably because memory or shared memory ran "
+            "out; use fewer --workers"
         ) from None
 
 
-class _Told(Dataset[Any]):
-    """Samples of clips, or the error that there was instead: a worker would lose its kind."""
+class _WithErrors(Dataset[Any]):
+    """Samples, or the error raised instead; a worker that raises it would lose its kind."""
 
     def __init__(self, clips: Clips) -> None:
         self._clips = clips
@@ -386,7 +391,7 @@ def _collated(samples: list[Any]) -> Any:
     return next(errors, None) or default_collate(samples)
 
 
-def _leave_interrupts_alone(worker: int) -> None:
-    """A terminal's signals reach every process of it; the one that trains ends its workers."""
+def _ignore_interrupts(worker: int) -> None:
+    """Ignore the terminal's signals in a worker, because the training process ends it."""
     for number in set(ENDING) - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)

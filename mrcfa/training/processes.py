@@ -1,4 +1,4 @@
-"""Several processes under `torchrun`: who this one is, and norms over what all of them see."""
+"""Distributed training under `torchrun`: ranks, sums and norms over all processes."""
 
 import os
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from mrcfa.errors import InvalidValue
 
 CPU = torch.device("cpu")
 PATIENCE = timedelta(hours=12)
-"""The others wait while the first one validates, which may take far longer than a step."""
+"""Time limit of collective operations; the other processes wait while the first validates."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """One of `world` processes; rank 0 writes. Without torchrun there is one."""
+    """One of `world` processes; rank 0 writes files. Without torchrun there is only one."""
 
     rank: int = 0
     world: int = 1
@@ -28,28 +28,30 @@ class Process:
 
     @property
     def leads(self) -> bool:
+        """True in the process that writes files and messages."""
         return self.rank == 0
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum over all processes, through which gradients pass."""
+        """The sum over all processes; it is differentiable."""
         if self.world == 1:
             return values
         total: Tensor = _Total.apply(values)  # type: ignore[no-untyped-call]  # torch's own
         return total
 
     def any(self, condition: bool) -> bool:
-        """Whether it holds in one of the processes."""
+        """True if the condition is true in at least one process."""
         if self.world == 1:
             return condition
         return bool(self.total(torch.tensor(float(condition), device=self.device)) > 0)
 
     def wait(self) -> None:
+        """Wait until all processes have reached this call."""
         if self.world > 1:
             dist.barrier()
 
 
 class _Total(torch.autograd.Function):
-    """Every process adds to every total, so a gradient is the sum over all of them as well."""
+    """A sum over all processes; its gradient is also a sum, because every process uses it."""
 
     @staticmethod
     def forward(context: Any, values: Tensor) -> Tensor:
@@ -66,7 +68,7 @@ class _Total(torch.autograd.Function):
 
 @contextmanager
 def joined(batch: int) -> Iterator[Process]:
-    """The process that torchrun started, with its GPU if there is one: nccl there, else gloo."""
+    """Join the processes that torchrun started, by nccl on GPUs and by gloo on CPUs."""
     gpu = torch.cuda.is_available()
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local) if gpu else CPU
@@ -76,7 +78,7 @@ def joined(batch: int) -> Iterator[Process]:
     world = int(os.environ["WORLD_SIZE"])
     if batch % world:
         raise InvalidValue(
-            f"a batch of {batch} cannot be shared by {world} processes; use a multiple"
+            f"a batch of {batch} cannot be shared by {world} processes; use a multiple of {world}"
         )
     if gpu:
         torch.cuda.set_device(device)
@@ -88,9 +90,9 @@ def joined(batch: int) -> Iterator[Process]:
 
 
 def share_norms(module: nn.Module, process: Process) -> None:
-    """Let BatchNorms see the clips of all processes, before an optimizer holds their parameters.
+    """Replace BatchNorms by ones over all processes; call it before making an optimizer.
 
-    PyTorch's own norm does it on GPUs; on CPUs it has no kernels, and sums do the same.
+    PyTorch's SyncBatchNorm has no kernels for CPUs, so `GlooBatchNorm` replaces it there.
     """
     for part in list(module.modules()) if process.world > 1 else ():
         for name, child in list(part.named_children()):
@@ -101,7 +103,7 @@ def share_norms(module: nn.Module, process: Process) -> None:
 
 
 class GlooBatchNorm(nn.BatchNorm2d):
-    """BatchNorm over all processes on CPUs."""
+    """BatchNorm over the samples of all processes, on CPUs."""
 
     def __init__(self, norm: nn.BatchNorm2d, process: Process) -> None:
         super().__init__(norm.num_features, norm.eps, norm.momentum)
@@ -112,7 +114,7 @@ class GlooBatchNorm(nn.BatchNorm2d):
         if not self.training:
             return super().forward(image)
         count = image.numel() / image.shape[1] * self._process.world
-        wide = image.float()  # of bf16 under autocast, whose sums would not do
+        wide = image.float()  # sums of bf16 values would be too inexact
         sums = torch.stack([wide.sum((0, 2, 3)), (wide * wide).sum((0, 2, 3))])
         mean, square = self._process.total(sums) / count
         variance = square - mean**2

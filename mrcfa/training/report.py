@@ -1,4 +1,4 @@
-"""`curves.png` and `report.html` of a run: loss, learning rate, metrics, and some frames."""
+"""The report of a run, `report.html` and `curves.png`: loss, metrics and some frames."""
 
 from base64 import b64encode
 from html import escape
@@ -16,7 +16,7 @@ from mrcfa.training.validation import Strip
 
 CURVES, REPORT = "curves.png", "report.html"
 SMOOTHED = 50
-"""Steps over which the loss is averaged, at most; a tenth of a short run."""
+"""Largest number of steps over which the loss is averaged; short runs use a tenth of theirs."""
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>{title}</title>
@@ -33,15 +33,15 @@ td,th{{text-align:left;padding:.1rem 1rem .1rem 0}}</style>
 
 
 def write_report(run: Path, entries: list[dict[str, Any]], facts: Facts, strip: Strip) -> None:
-    """From the lines of the log. Needs matplotlib and Pillow."""
-    picture = _curves(entries)
-    write_whole(run / CURVES, picture)
+    """Write the report from the entries of the log; this needs matplotlib and Pillow."""
+    curves = _curves(entries)
+    write_whole(run / CURVES, curves)
     palette = np.zeros((256, 3), np.uint8)
     palette[: len(facts.labels.colours)] = facts.labels.colours
     cells = [
-        _uri(_png(each), "png")
+        _uri(_png(picture), "png")
         for image, truth, mask in strip
-        for each in (image, palette[truth], palette[mask])
+        for picture in (image, palette[truth], palette[mask])
     ]
     recipe = {**vars(facts.recipe), "size": facts.config.size, "backbone": facts.config.backbone}
     score = "no validation yet" if facts.score is None else f"mIoU {facts.score:.4f}"
@@ -50,8 +50,8 @@ def write_report(run: Path, entries: list[dict[str, Any]], facts: Facts, strip: 
     page = _PAGE.format(
         title=title,
         summary=f"{facts.iteration} of {facts.recipe.iterations} iterations, {score}",
-        curves=_uri(picture, "png"),
-        strip="".join(f'<img src="{each}" alt="frame, truth or mask">' for each in cells),
+        curves=_uri(curves, "png"),
+        strip="".join(f'<img src="{cell}" alt="frame, truth or mask">' for cell in cells),
         classes="".join(
             f'<i style="background:rgb{tuple(map(int, colour))}"></i>{escape(name)}'
             for name, colour in zip(facts.labels.names, facts.labels.colours, strict=True)
@@ -99,7 +99,7 @@ def _curves(entries: list[dict[str, Any]]) -> bytes:
 
 
 def _smooth(losses: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-    """The mean of the last steps, of as many as there are at the start."""
+    """Running mean over the last `window` steps, or over all so far at the start."""
     sums = np.concatenate([[0.0], np.cumsum(losses)])
     ends = np.arange(1, len(sums))
     starts = np.maximum(0, ends - window)

@@ -1,4 +1,4 @@
-"""Where a run keeps what; light, so that commands may ask before torch is loaded."""
+"""Names of the files in a run's folder; light, so that commands can use it without torch."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ LAST, BEST = "last.safetensors", "best.safetensors"
 
 
 def is_run(path: Path) -> bool:
-    """Whether this is a run's directory or a checkpoint by its name."""
+    """True for the folder of a run, or a path that ends in `.safetensors`."""
     return path.suffix == ".safetensors" or (path / BEST).is_file()
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The best one of a run."""
+    """The best checkpoint of a run's folder, or the path of a checkpoint itself."""
     return path / BEST if path.is_dir() else path

@@ -1,4 +1,4 @@
-"""A model that is no bundle yet as a segmenter: frames in, masks out, in plain PyTorch."""
+"""A segmenter in plain PyTorch, for checkpoints that have not been exported."""
 
 from pathlib import Path
 
@@ -18,7 +18,10 @@ from mrcfa.training.runs import BEST, checkpoint_of
 
 
 class ModelSegmenter:
-    """With `single` the single-frame head answers every frame, and nothing is remembered."""
+    """A stream with the reference model: frames in, masks out, on the CPU.
+
+    With `single`, every mask comes from the single-frame head.
+    """
 
     def __init__(
         self,
@@ -37,16 +40,17 @@ class ModelSegmenter:
 
     @classmethod
     def of_run(cls, run: Path, single: bool = False) -> "ModelSegmenter":
-        """The best checkpoint of a run, or a checkpoint by its name."""
+        """A segmenter with a run's best checkpoint, or with a checkpoint itself."""
         path = checkpoint_of(run)
         facts = read_facts(path) if path.is_file() else None
         if facts is None:
-            raise NotFound(f"{run} is no run of mrcfa train: it has no {BEST} with its facts")
+            raise NotFound(f"{run} is not a run of mrcfa train: it has no {BEST} with metadata")
         labels = facts.labels
         return cls(facts.config, path, labels.names, labels.colours, single)
 
     @classmethod
     def of_bundle(cls, bundle: Bundle, single: bool = False) -> "ModelSegmenter":
+        """A segmenter with the weights of a bundle."""
         manifest = bundle.manifest
         weights = bundle.file(WEIGHTS)
         return cls(bundle.config, weights, manifest.classes, manifest.palette, single)

@@ -1,4 +1,4 @@
-"""How long the parts of a step take."""
+"""Timing of the parts of a training step."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 import torch
 
 PARTS = ("data", "forward", "backward", "optimizer")
-"""Waiting for data comes first; the others are computing."""
+"""Parts of a step: waiting for data, then three parts of computing."""
 
 
 class Stopwatch:
-    """Seconds between laps, by part.
+    """Seconds of each part of a step.
 
-    A GPU works behind the program's back. With `exact` every lap waits for it, which tells the
-    parts apart and costs a little speed; without, its work counts for whatever waits for it next.
+    A GPU works asynchronously. With `exact`, every lap waits for it, which costs a little speed;
+    otherwise its time counts for the part that next waits for it.
     """
 
     def __init__(self, device: torch.device, exact: bool) -> None:
@@ -25,7 +25,7 @@ class Stopwatch:
         self._last = time.perf_counter()
 
     def lap(self, part: str) -> None:
-        """What was done since the last lap was this part."""
+        """Add the time since the last lap to this part."""
         if self._waits:
             torch.cuda.synchronize()
         now = time.perf_counter()
@@ -34,14 +34,14 @@ class Stopwatch:
 
 
 def pace(steps: Iterable[Mapping[str, float]]) -> tuple[float, float]:
-    """Seconds per step, and which share of them it waited for data."""
+    """Mean seconds per step, and the share of them spent waiting for data."""
     totals = [(sum(step.values()), step["data"]) for step in steps]
-    whole, waited = (sum(each) for each in zip(*totals, strict=True))
+    whole, waited = (sum(seconds) for seconds in zip(*totals, strict=True))
     return whole / len(totals), waited / whole
 
 
 def profile(steps: list[dict[str, float]]) -> str:
-    """A sentence on how the steps' time was spent."""
+    """A sentence with the mean time of each part of the steps."""
     means = {part: sum(step[part] for step in steps) / len(steps) for part in PARTS}
     whole = sum(means.values())
     shares = (f"{name} {mean:.3f} s ({mean / whole:.0%})" for name, mean in means.items())

@@ -1,4 +1,4 @@
-"""A look at a dataset before hours are spent on it."""
+"""A summary of a dataset, shown before training."""
 
 from collections import Counter
 
@@ -10,19 +10,19 @@ from mrcfa.errors import counted, named
 from mrcfa.machine.extras import load
 
 MASKS = 300
-"""Looked at, evenly spread; a large dataset has many more."""
+"""Largest number of masks that are read, evenly spread over the dataset."""
 
 
 def summary(train: LabelledVideos, val: LabelledVideos, reach: int) -> list[str]:
-    """Sentences on what will be learnt from; a mask that does not fit is an error.
+    """Sentences about the frames, masks and classes of a dataset; a mask that does not fit raises.
 
-    `reach` is how many frames back the references lie.
+    `reach` is the model's largest offset in frames.
     """
-    return [*_counts(train), *_counts(val), *_classes_and_sizes(train), *_short(train, reach)]
+    return [*_counts(train), *_counts(val), *_classes_and_sizes(train), *_too_short(train, reach)]
 
 
 def _counts(videos: LabelledVideos) -> list[str]:
-    """How much there is of a split, and which of its files are not used."""
+    """Numbers of videos, frames and masks of a split, and its unused files."""
     frames = sum(len(clip.images) for clip in videos.clips)
     masks = sum(len(clip.masks) for clip in videos.clips)
     counts = (
@@ -58,21 +58,21 @@ def _classes_and_sizes(videos: LabelledVideos) -> list[str]:
     present = sorted((name for name in names if shares[name]), key=lambda name: -shares[name])
     listed = named(f"{name} {shares[name]:.1%}" for name in present)
     ignored = counts[IGNORED] / max(1, counts.sum())
-    found = [f"classes in {where}: {listed or 'none'}; without ground truth {ignored:.1%}"]
+    found = [f"classes in {where}: {listed or 'none'}; without ground truth: {ignored:.1%}"]
     if len(present) < len(names):
         missing = named(name for name in names if not shares[name])
-        found.append(f"{missing} never occurs in {where} and will not be learnt")
+        found.append(f"classes that never occur in {where} and cannot be learnt: {missing}")
     if len(sizes) > 1:
         listed = named(f"{height}x{width}" for (width, height), _ in sizes.most_common(3))
-        found.append(f"frames have {len(sizes)} sizes ({listed}, …) and are all resized to --size")
+        found.append(f"frames have {len(sizes)} sizes ({listed}, …); all are resized to --size")
     return found
 
 
-def _short(videos: LabelledVideos, reach: int) -> list[str]:
+def _too_short(videos: LabelledVideos, reach: int) -> list[str]:
     short = [clip.name for clip in videos.clips if len(clip.images) <= reach]
     if not short:
         return []
     return [
-        f"{named(short, most=3)}: too short for a reference {reach} frames back; the first "
-        "frame serves instead"
+        f"videos too short for a reference {reach} frames back, which use their first frame "
+        f"instead: {named(short, most=3)}"
     ]

@@ -1,4 +1,4 @@
-"""A model with what only training needs: the classifiers of each reference, dropout, the loss."""
+"""The model in training, with classifiers for each reference, dropout and the loss."""
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +13,15 @@ from mrcfa.model.segformer import Features, SegFormer
 from mrcfa.training.recipe import Recipe
 
 HEAD_STD = 0.01
-"""Of a new classifier's weights; mmsegmentation's."""
+"""Standard deviation of a new classifier's weights, as in mmsegmentation."""
 
 
 class Trainee(nn.Module):
-    """Clips (B, T, 3, h, w) and labels (B, T, h, w) -> summed losses and how many pixels count.
+    """The model with its training-only classifiers and the paper's loss.
 
-    Loss = ½·CE(`linear_pred` of all frames) + CE(`deco1`…`deco3` of each reference's retrieved
-    feature alone, and `classify` of their mean plus F½), the latter against the target's label. A
-    model without references has the first term alone, and whole.
+    Loss = ½·CE(`linear_pred` of all frames, their labels) + CE(`deco1`…`deco3`, `classify`, the
+    target's label). `deco1`…`deco3` read the feature retrieved from one reference each, `classify`
+    their mean plus F½. A model without references has only the first term, with weight 1.
     """
 
     def __init__(self, model: SegFormer, recipe: Recipe) -> None:
@@ -36,12 +36,15 @@ class Trainee(nn.Module):
         set_drop_path(model.encoder, recipe.drop_path)
 
     def forward(self, clips: Tensor, labels: Tensor) -> Tensor:
-        """(2, 2): summed loss and counted pixels of the single-frame and of the temporal part."""
+        """Summed loss and number of pixels of the single-frame and the temporal part: (2, 2).
+
+        Clips are (B, T, 3, h, w), labels (B, T, h, w).
+        """
         model, batch = self.model, len(clips)
         features = model.encode(clips.transpose(0, 1).flatten(0, 1))
         single = model.linear_pred(self.dropout(features.fused))
-        of_frames = labels.transpose(0, 1).flatten(0, 1)
-        sums = [summed_loss([single], of_frames)]
+        frame_labels = labels.transpose(0, 1).flatten(0, 1)
+        sums = [summed_loss([single], frame_labels)]
         if isinstance(model, MRCFA):
             sums.append(summed_loss(self._temporal(model, features, batch), labels[:, -1]))
         else:
@@ -49,10 +52,10 @@ class Trainee(nn.Module):
         return torch.stack(sums)
 
     def _temporal(self, model: MRCFA, features: Features, batch: int) -> list[Tensor]:
-        """Logits of each reference alone, and of their mean with the target's own feature."""
+        """Logits from each reference alone, and from their mean plus the target's own feature."""
         *earlier, now = features.split(batch)
-        target = model.ask(now)
-        retrieved = [model.retrieve(target, model.answer(frame)) for frame in earlier]
+        target = model.as_target(now)
+        retrieved = [model.retrieve(target, model.as_reference(frame)) for frame in earlier]
         mean = torch.stack(retrieved).mean(dim=0) + target.feature
         heads = (*self.deco, model.classify)
         return [
@@ -61,7 +64,7 @@ class Trainee(nn.Module):
         ]
 
     def loss(self, sums: Tensor) -> Tensor:
-        """From the (2, 2) of `forward`, or from their total over all processes."""
+        """The loss from the result (2, 2) of `forward`, or from its total over all processes."""
         single, temporal = (total / count.clamp(min=1) for total, count in sums)
         if not self.deco:
             return single
@@ -69,27 +72,27 @@ class Trainee(nn.Module):
 
 
 def summed_loss(logits: list[Tensor], labels: Tensor) -> Tensor:
-    """(2,): cross entropy summed over the pixels that have a label, and their number.
+    """Cross entropy summed over the labelled pixels, and their number: (2,).
 
-    Logits go to 1/4 first and from there to the label's size, as at test time.
+    Logits are resized to 1/4 and then to the label's size, as at test time.
     """
     quarter = (labels.shape[-2] // 4, labels.shape[-1] // 4)
     total = torch.stack(
         [
             F.cross_entropy(
-                resize(resize(each, quarter), labels.shape[-2:]).float(),
+                resize(resize(maps, quarter), labels.shape[-2:]).float(),
                 labels,
                 ignore_index=IGNORED,
                 reduction="sum",
             )
-            for each in logits
+            for maps in logits
         ]
     ).sum()
     return torch.stack([total, (labels != IGNORED).sum().to(total) * len(logits)])
 
 
 def start_classifiers(model: SegFormer) -> None:
-    """Near zero, as SegFormer's training does: the first loss is then that of guessing."""
+    """Initialise classifiers near zero as SegFormer does; the first loss is then log(classes)."""
     _start(model.linear_pred)
     if isinstance(model, MRCFA):
         _start(model.classify)
@@ -102,15 +105,15 @@ def _start(head: nn.Module) -> None:
     nn.init.zeros_(head.bias)
 
 
-def set_drop_path(encoder: MiT, most: float) -> None:
-    """From 0 in the first block to `most` in the last."""
+def set_drop_path(encoder: MiT, last: float) -> None:
+    """Set drop path to grow linearly from 0 in the first block to `last` in the last one."""
     blocks = [part for part in encoder.modules() if isinstance(part, Block)]
     for number, block in enumerate(blocks):
-        block.drop_path = most * number / max(1, len(blocks) - 1)
+        block.drop_path = last * number / max(1, len(blocks) - 1)
 
 
 def parameter_groups(trainee: Trainee, recipe: Recipe) -> list[dict[str, object]]:
-    """Backbone and head, with and without weight decay; the head's rate is `head_factor` higher."""
+    """Groups of parameters for the optimizer: backbone and head, with and without weight decay."""
     norms = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, nn.SyncBatchNorm)
     undecayed = {
         id(weight)

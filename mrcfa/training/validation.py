@@ -1,4 +1,4 @@
-"""The metrics of a model in training on whole videos, streamed as it will be deployed."""
+"""Validation of a model in training: metrics on whole videos, streamed as at inference."""
 
 import threading
 from dataclasses import dataclass
@@ -15,26 +15,27 @@ from mrcfa.model.streaming import Memory, decode_next
 
 WINDOWS = (8, 16)
 Strip = list[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]]
-"""Frames (h, w, 3) with truth and mask (h, w)."""
+"""Frames (h, w, 3), each with its truth and mask (h, w)."""
 PICTURED = 4
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Undefined metrics are NaN."""
+    """Metrics of one validation; undefined ones are NaN."""
 
     miou: float
     single_miou: float
-    """Of the single-frame head on the same frames."""
+    """The mIoU of the single-frame head on the same frames."""
     mvc: dict[int, float]
+    """The mVC_n for each window length n."""
     strip: Strip
-    """The last annotated frame of the first videos."""
+    """The last annotated frames of the first videos, for the report."""
 
 
 def validate(
     model: SegFormer, videos: LabelledVideos, interrupted: threading.Event | None = None
 ) -> Scores:
-    """Raises KeyboardInterrupt before the next frame once it is interrupted."""
+    """Validate on whole videos; if `interrupted` is set, raise KeyboardInterrupt."""
     was_training = model.training
     model.eval()
     classes, device = model.config.classes, model.linear_pred.weight.device

@@ -1,1 +1,1 @@
-"""Frames from files, cameras and pipes, through a segmenter, to pictures."""
+"""Video in, segmented video out: sources, the pipeline, overlays, sinks and the live view."""

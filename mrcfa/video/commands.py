@@ -1,4 +1,4 @@
-"""`mrcfa run`."""
+"""The commands `mrcfa run` and `mrcfa sample`."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import typer
 
 from mrcfa.backends.records import CHOICES, is_address
 from mrcfa.bundle import MANIFEST
-from mrcfa.console.arguments import parse_names, parse_size, warn_of_swap
+from mrcfa.console.arguments import ADVANCED, parse_names, parse_size, warn_of_swap
 from mrcfa.console.progress import counting
 from mrcfa.errors import InvalidValue, MrcfaError, counted, named
 from mrcfa.video.style import Look, Style
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 
 def run(
-    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    bundle: Annotated[
+        Path,
+        typer.Argument(help="Folder of a bundle, or triton://HOST:PORT/MODEL."),
+    ],
     sources: Annotated[
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="Videos, images, folders or globs of images, cameras' indices, URLs, or -.",
+            help="Videos, images, folders or globs of images, camera indices, URLs, or - (pipe).",
         ),
     ],
     out: Annotated[
@@ -34,48 +37,118 @@ def run(
         typer.Option(
             "-o",
             "--out",
-            help="name.mp4, name.npz, a folder of PNGs, - or, of an image, name.png. Of several "
-            "inputs a folder of MP4s, or a place with {} for their names: masks/{}.npz, masks/{}. "
-            "Default: INPUT.mrcfa.mp4, of an image .png, with --view nothing.",
+            metavar="PATH",
+            help="Output: NAME.mp4, NAME.npz, a folder of PNGs, - (pipe), or NAME.png for one "
+            "image. For several inputs a folder, or a path with {} for their names: masks/{}.npz. "
+            "Default: INPUT.mrcfa.mp4 (.png for images); none with --view.",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace outputs that are already there.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing outputs.")] = False,
     style: Annotated[
-        Style | None, typer.Option("--as", help="Default: overlay in MP4, else mask.")
+        Style | None,
+        typer.Option(
+            "--as",
+            metavar="STYLE",
+            help="Style of the output: overlay, mask, color or side-by-side. Default: overlay for "
+            "MP4, mask for others.",
+        ),
     ] = None,
-    alpha: Annotated[float, typer.Option(min=0, max=1, help="Opacity of the overlay.")] = 0.5,
-    classes: Annotated[str, typer.Option(help="Show only these, such as person,car.")] = "",
-    legend: Annotated[
-        bool, typer.Option("--legend/--no-legend", help="Name the classes in the picture.")
-    ] = True,
-    backend: Annotated[str, typer.Option(help=f"One of {named(CHOICES)}.")] = "auto",
-    precision: Annotated[
-        str | None, typer.Option(help="Default: fp32 on a CPU, fp16 on a GPU.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Of a CPU. Default: all cores.")] = 0,
-    device: Annotated[
-        int | None, typer.Option(help="Index of the GPU. Default: the first.")
-    ] = None,
-    start: Annotated[float, typer.Option(help="Seconds into INPUT to start at.")] = 0,
-    end: Annotated[float, typer.Option(help="Seconds into INPUT to stop at.")] = math.inf,
-    stride: Annotated[int, typer.Option(help="Take every N-th frame.")] = 1,
-    fps: Annotated[float, typer.Option(min=0.01, max=1000, help="Of images and raw frames.")] = 25,
-    raw: Annotated[str | None, typer.Option(help="Size of RGB frames on -, HxW.")] = None,
-    reset_on_cut: Annotated[
-        bool, typer.Option("--reset-on-cut", help="Forget earlier frames at a scene cut.")
-    ] = False,
-    every_frame: Annotated[
-        bool, typer.Option("--every-frame", help="Of cameras and streams too, however late.")
-    ] = False,
+    alpha: Annotated[
+        float, typer.Option(min=0, max=1, metavar="A", help="Opacity of the overlay.")
+    ] = 0.5,
+    classes: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            show_default=False,
+            help="Show only these classes, such as person,car. Default: all.",
+        ),
+    ] = "",
     view: Annotated[
         str | None,
         typer.Option(
             metavar="[HOST:]PORT",
-            help="Show it live on a web page: to this machine, or at HOST to who has the token.",
+            help="Show the result live on a web page; HOST opens it to others, with a token.",
         ),
     ] = None,
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help=f"Runtime: {named(CHOICES)}.")
+    ] = "auto",
+    device: Annotated[
+        int | None, typer.Option(metavar="N", help="Index of the GPU. Default: the first.")
+    ] = None,
+    start: Annotated[float, typer.Option(metavar="S", help="Start of the input in seconds.")] = 0,
+    end: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            show_default=False,
+            help="End of the input in seconds. Default: its last frame.",
+        ),
+    ] = math.inf,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=ADVANCED,
+            metavar="NAME",
+            help="Number format. Default: fp32 on CPUs, fp16 on GPUs.",
+        ),
+    ] = None,
+    threads: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel=ADVANCED,
+            metavar="N",
+            show_default=False,
+            help="CPU threads to use. Default: one per core.",
+        ),
+    ] = 0,
+    legend: Annotated[
+        bool,
+        typer.Option(
+            "--legend/--no-legend",
+            rich_help_panel=ADVANCED,
+            help="Draw a legend of the classes.",
+        ),
+    ] = True,
+    stride: Annotated[
+        int,
+        typer.Option(rich_help_panel=ADVANCED, metavar="N", help="Keep one frame in every N."),
+    ] = 1,
+    fps: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel=ADVANCED,
+            min=0.01,
+            max=1000,
+            metavar="RATE",
+            help="Frames per second of images and raw frames.",
+        ),
+    ] = 25,
+    raw: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=ADVANCED,
+            metavar="HxW",
+            help="Size of raw RGB frames on standard input.",
+        ),
+    ] = None,
+    reset_on_cut: Annotated[
+        bool,
+        typer.Option(
+            "--reset-on-cut",
+            rich_help_panel=ADVANCED,
+            help="Forget earlier frames at a scene cut.",
+        ),
+    ] = False,
+    every_frame: Annotated[
+        bool,
+        typer.Option(
+            "--every-frame",
+            rich_help_panel=ADVANCED,
+            help="Segment every frame of cameras and streams, even if latency grows.",
+        ),
+    ] = False,
 ) -> None:
     """Segment videos, images, cameras, network streams or a pipe."""
     from mrcfa.video.places import names_for, places_for
@@ -87,7 +160,7 @@ def run(
         listener = None
         if view is not None:
             from mrcfa.video.view.address import listen
-            from mrcfa.video.view.follow import following
+            from mrcfa.video.view.monitoring import monitored
             from mrcfa.video.view.server import View
 
             listener = stack.enter_context(closing(listen(view)))
@@ -114,7 +187,7 @@ def run(
         watches: list[Watch] = []
         if listener is not None:
             shown = View(listener, names, session.classes, session.palette, look, session.backend)
-            opened = stack.enter_context(following(sources, opened, span, shown.screens))
+            opened = stack.enter_context(monitored(sources, opened, span, shown.screens))
             watches = [screen.show for screen in stack.enter_context(shown).screens]
             typer.echo(f"view: {listener.url}", err=True)
         total = None if None in totals else sum(filter(None, totals))
@@ -136,18 +209,18 @@ def run(
     for source, name, place, tally in zip(opened, names, places, done.tallies, strict=True):
         if tally.frames:
             did = f"showed {name}" if place is None else f"wrote {place}"
-            # Frames of a recording all wait for the backend: when one arrived says nothing.
+            # Frames of a recording wait for the backend, so their latency means nothing.
             pace = f", {tally.dropped} dropped, {tally.latency}" if source.live else ""
             typer.echo(f"{did}: {counted(tally.frames, 'frame')}{pace}", err=True)
     typer.echo(
-        f"{done.frames / done.seconds:.1f} frames/s with {backend}, which was at work "
+        f"{done.frames / done.seconds:.1f} frames/s with {backend}, which was busy "
         f"{done.backend_seconds / done.seconds:.0%} of the time",
         err=True,
     )
     if done.interrupted:
         written = done.frames and None not in places
-        whole = "; what was written is complete up to there" if written else ""
-        typer.echo(f"mrcfa: stopped by a signal{whole}", err=True)
+        complete = "; outputs are complete up to this point" if written else ""
+        typer.echo(f"mrcfa: stopped by a signal{complete}", err=True)
         raise typer.Exit(130)
     for complaint in complaints:
         typer.echo(f"mrcfa: {complaint}", err=True)
@@ -156,11 +229,11 @@ def run(
 
 
 def _check_order(bundle: Path, sources: "Sequence[str]") -> None:
-    """Name a bundle that stands where an input should, if what stands in its place is none."""
+    """Raise an error if the bundle is among the inputs and the first argument is not a bundle."""
     swapped = next((source for source in sources if _is_bundle(source)), None)
     if swapped is not None and not _is_bundle(bundle):
         raise InvalidValue(
-            f"{swapped} is a bundle and {bundle} is none; the bundle comes first: "
+            f"{swapped} is a bundle and {bundle} is not; the bundle comes first: "
             f"mrcfa run {swapped} {bundle}"
         )
 
@@ -170,21 +243,25 @@ def _is_bundle(place: str | Path) -> bool:
 
 
 def _so_far(tallies: "Sequence[Tally]") -> str:
-    """For the bar: drops of all inputs, and the latency of the one that has the most of it."""
+    """Text for the progress bar: drops of all inputs, and latency of the slowest one."""
     slowest = max(tallies, key=lambda tally: tally.latency.percentile_ms(99))
     return f"{sum(tally.dropped for tally in tallies)} dropped, {slowest.latency}"
 
 
 def sample(
-    folder: Annotated[Path, typer.Argument(help="A new directory.")],
-    videos: Annotated[int, typer.Option(min=1, help="How many videos to validate on.")] = 3,
-    train: Annotated[int, typer.Option(min=0, help="How many to train on.")] = 0,
-    test: Annotated[int, typer.Option(min=0, help="How many to test on.")] = 0,
-    frames: Annotated[int, typer.Option(min=1, help="Frames of each video.")] = 24,
-    size: Annotated[str, typer.Option(help="Of the frames, HxW.")] = "480x864",
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other scenes.")] = 0,
+    folder: Annotated[Path, typer.Argument(help="New folder for the dataset.")],
+    videos: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of validation videos.")
+    ] = 3,
+    train: Annotated[int, typer.Option(min=0, metavar="N", help="Number of training videos.")] = 0,
+    test: Annotated[int, typer.Option(min=0, metavar="N", help="Number of test videos.")] = 0,
+    frames: Annotated[int, typer.Option(min=1, metavar="N", help="Frames per video.")] = 24,
+    size: Annotated[str, typer.Option(metavar="HxW", help="Size of the frames.")] = "480x864",
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Random seed; it selects the scenes.")
+    ] = 0,
 ) -> None:
-    """Make a dataset of street scenes with exact masks, and a video, without a download."""
+    """Make a dataset of synthetic street scenes with masks, and a test video."""
     from mrcfa.video.sample import write_sample
 
     counts = {"train": train, "val": videos, "test": test}

@@ -1,32 +1,32 @@
-"""Where one scene of a video ends and another begins."""
+"""Detection of scene cuts."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 CUT_LEVELS = 20
-"""By how many of 255 levels pixels change at a scene cut, on average."""
+"""Smallest mean change of pixels at a scene cut, in levels of 255."""
 CUT_SHARE = 0.3
-"""Which share of the pixels has other colours after a scene cut."""
+"""Smallest change of the colour histogram at a scene cut, as a share of the pixels."""
 
 
-class Cuts:
-    """Looks at the frames of one video in order."""
+class CutDetector:
+    """A detector of scene cuts, given the frames of one video in order."""
 
     def __init__(self) -> None:
         self._last: NDArray[np.uint8] | None = None
 
     def begins_scene(self, image: NDArray[np.uint8]) -> bool:
-        """Whether this frame, (h, w, 3), is of another scene than the one before it."""
+        """True if this frame (h, w, 3) shows another scene than the frame before it."""
         step = max(1, min(image.shape[:2]) // 64)
         last, self._last = self._last, image[::step, ::step].copy()
         return last is not None and is_cut(last, self._last)
 
 
 def is_cut(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> bool:
-    """Whether two RGB pictures (h, w, 3) are of different scenes.
+    """True if two RGB pictures (h, w, 3) show different scenes.
 
-    Colours keep their shares when the camera moves, and pixels their values when the light
-    changes a little: at a cut both break at once.
+    Camera motion changes pixels but not the colour histogram; a slight change of light does the
+    reverse. A cut changes both.
     """
     if before.shape != after.shape:
         return True
@@ -36,6 +36,6 @@ def is_cut(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> bool:
 
 
 def _colours(image: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """The share of pixels in each of 4×4×4 colours."""
+    """Colour histogram: the share of pixels in each of 4×4×4 colours, (64,)."""
     codes = (image >> 6) @ np.array([16, 4, 1])
     return np.bincount(codes.ravel(), minlength=64) / codes.size

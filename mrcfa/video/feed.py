@@ -1,7 +1,7 @@
-"""Frames that wait for the backend, each source read by a thread of its own.
+"""Queues of frames between sources and the backend; one thread reads each source.
 
-A recording waits for the backend. A live source does not: its newest frame replaces the one that
-waits, which is counted as dropped, so that latency does not grow however slow the backend is.
+A recording waits for the backend. A live source does not: its newest frame replaces the waiting
+one, which counts as dropped, so that a slow backend does not increase latency.
 """
 
 import threading
@@ -20,13 +20,15 @@ _GRACE_S = 1.0
 
 @dataclass(frozen=True)
 class Arrival(Generic[_Item]):
+    """An item with the time at which its source produced it."""
+
     item: _Item
     time: float
-    """By the feed's clock, when the source gave it."""
+    """Seconds on the feed's clock."""
 
 
 class Feed(Generic[_Item]):
-    """One source and what of it waits: its `newest` item, or up to `depth` of them in order."""
+    """The queue of one source: its newest item with `newest`, else up to `depth` items in order."""
 
     def __init__(
         self,
@@ -38,10 +40,10 @@ class Feed(Generic[_Item]):
     ) -> None:
         self._items, self._newest, self._depth, self._clock = items, newest, depth, clock
         self.changed = changed or threading.Condition()
-        """Notified when something came or went; feeds that are waited for together share one."""
+        """Notified at every change; feeds that one thread waits for share it."""
         self.dropped = 0
         self.failure: BaseException | None = None
-        """What the source raised."""
+        """The exception that ended the source, if any."""
         self._waiting: deque[Arrival[_Item]] = deque()
         self._ended = self._abandoned = False
         self._thread = threading.Thread(target=self._produce, daemon=True)
@@ -49,24 +51,24 @@ class Feed(Generic[_Item]):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing waits and nothing will come."""
+        """True if the queue is empty and the source has ended."""
         return self._ended and not self._waiting
 
     def take(self) -> Arrival[_Item] | None:
-        """What waits longest; None if nothing does. While `changed` is held."""
+        """Remove and return the oldest item, or None; the caller must hold `changed`."""
         if not self._waiting:
             return None
         self.changed.notify_all()
         return self._waiting.popleft()
 
     def abandon(self) -> None:
-        """Read no more. What waits is lost: a drop, where nobody expects every frame."""
+        """Stop reading and discard waiting items; those of a live source count as dropped."""
         with self.changed:
             self._abandoned = True
             self.dropped += len(self._waiting) if self._newest else 0
             self._waiting.clear()
             self.changed.notify_all()
-        self._thread.join(_GRACE_S)  # a silent camera would hold it much longer
+        self._thread.join(_GRACE_S)  # a silent camera would block much longer
 
     def _produce(self) -> None:
         try:
@@ -95,9 +97,9 @@ class Feed(Generic[_Item]):
 def take_round(
     feeds: Sequence[Feed[_Item]], wait: bool, stop: threading.Event
 ) -> dict[int, Arrival[_Item]]:
-    """One item of every feed that has one, by the feed's number.
+    """One item of every feed that has one, by the feed's index.
 
-    With `wait`, at least one; nothing only when all feeds ended or `stop` is set.
+    With `wait`, wait for at least one item, until all feeds have ended or `stop` is set.
     """
     with feeds[0].changed:
         while not stop.is_set():
@@ -109,8 +111,8 @@ def take_round(
     return {}
 
 
-def ahead(items: Iterable[_Item], depth: int = 4) -> Iterator[_Item]:
-    """The same items, produced by another thread up to `depth` of them early."""
+def prefetched(items: Iterable[_Item], depth: int = 4) -> Iterator[_Item]:
+    """The same items, produced by another thread up to `depth` items ahead."""
     feed = Feed(items, depth=depth)
     try:
         while arrivals := take_round([feed], wait=True, stop=threading.Event()):

@@ -1,13 +1,15 @@
-"""Percentiles of any number of durations in little memory: a camera may run for months."""
+"""Percentiles of latencies in constant memory, because a camera may run for months."""
 
 import math
 from collections import Counter
 
 STEP = 1.01
-"""Ratio of neighbouring bins: a percentile is exact to one per cent."""
+"""Ratio of neighbouring bins; percentiles are exact to one per cent."""
 
 
 class Latencies:
+    """A histogram of latencies with logarithmic bins."""
+
     def __init__(self) -> None:
         self._bins: Counter[int] = Counter()
 
@@ -18,7 +20,7 @@ class Latencies:
         return self._bins.total()
 
     def percentile_ms(self, percent: float) -> float:
-        """At least this share of the durations is not above it; 0 if there are none."""
+        """The percentile in milliseconds, rounded up to a bin; 0 without latencies."""
         due = math.ceil(len(self) * percent / 100)
         for number in sorted(self._bins):
             due -= self._bins[number]

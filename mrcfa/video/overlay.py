@@ -1,4 +1,4 @@
-"""What a mask looks like: over the frame, in colours, or as it is, with a legend of its classes."""
+"""Rendering of masks: over the frame, in colours, or unchanged, with a legend of the classes."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -14,16 +14,16 @@ from mrcfa.video.style import Style
 Image = NDArray[np.uint8]
 
 LEGEND_SHARE = 0.005
-"""A class enters the legend with this share of the pixels; fewer would make it flicker."""
+"""Smallest share of pixels of a class in the legend; a lower one would make the legend flicker."""
 
 _BACKGROUND = 24
 
 
 class Renderer:
-    """Pictures of one style: `renderer(image, mask)`, (h, w, 3) and (h, w) in.
+    """A renderer of one style; call it with an image (h, w, 3) and its mask (h, w).
 
-    Colours are looked up in tables of 256 entries, one for each value of a mask, so that classes
-    that are not wanted cost nothing: their tint is zero and the frame keeps its full weight.
+    Colours and weights are tables of 256 entries, one per value of a mask. Hidden classes have a
+    tint of zero and leave the frame its full weight, so they need no extra work.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class Renderer:
         only: Sequence[str] = (),
         legend: bool = True,
     ) -> None:
-        """`only` names the classes that are shown, `alpha` how strongly they cover the frame.
+        """Prepare the tables; `only` names the visible classes, `alpha` is their opacity.
 
-        The legend lies in a corner of an overlay, and beside a picture of the colours alone.
+        The legend is in a corner of an overlay, and beside a picture in the style COLOR.
         """
         wanted = [class_index(name, classes) for name in only] or list(range(len(classes)))
         opacity = round(256 * (1 if style is Style.COLOR else alpha))
@@ -70,7 +70,7 @@ class Renderer:
         return picture
 
     def _panel(self, mask: NDArray[np.uint8]) -> Image:
-        """A legend as high as the mask, and always as wide as the longest name needs."""
+        """A legend as high as the mask and as wide as the longest class name."""
         rows = mask.shape[0]
         strips = [self._strip(int(k), _strip_height(rows)) for k in self._wanted.nonzero()[0]]
         width = max(strip.shape[1] for strip in strips)
@@ -78,14 +78,14 @@ class Renderer:
         self._draw_legend(panel, mask, rows)
         return panel
 
-    def _draw_legend(self, picture: Image, mask: NDArray[np.uint8], most: int) -> None:
-        """One strip for each class that is present, the largest on top, in the lower left.
+    def _draw_legend(self, picture: Image, mask: NDArray[np.uint8], room: int) -> None:
+        """Draw a strip for each visible class in the lower left corner, the largest class on top.
 
-        All of them are at most `most` pixels high.
+        The strips together are at most `room` pixels high.
         """
         counts = np.bincount(mask.ravel(), minlength=256) * self._wanted
         height = _strip_height(mask.shape[0])
-        rows = most // height
+        rows = room // height
         present = [int(k) for k in counts.argsort()[::-1] if counts[k] >= LEGEND_SHARE * mask.size]
         top = picture.shape[0] - height * min(rows, len(present))
         for index in present[:rows]:
@@ -94,7 +94,7 @@ class Renderer:
             top += height
 
     def _strip(self, index: int, height: int) -> Image:
-        """A swatch and the name of a class, (height, w, 3); drawn once."""
+        """The colour and name of a class as a strip (height, w, 3), drawn on first use."""
         if (index, height) not in self._strips:
             pillow, draw = load("PIL.Image"), load("PIL.ImageDraw")
             font = load("PIL.ImageFont").load_default(height * 0.75)
@@ -110,17 +110,17 @@ class Renderer:
 
 
 def _strip_height(rows: int) -> int:
-    """Of a picture so many pixels high."""
+    """Height of a legend strip for a picture of this many rows."""
     return max(10, rows // 30)
 
 
 def class_index(name: str, classes: Sequence[str]) -> int:
-    """The class of this name, in whatever case; the nearest names if there is none."""
-    known = {each.lower().replace(" ", "_"): index for index, each in enumerate(classes)}
-    asked = name.strip().lower().replace(" ", "_")
-    if asked in known:
-        return known[asked]
-    near = get_close_matches(asked, known, n=3, cutoff=0.5)
-    near += [each for each in known if asked in each and each not in near]
+    """The index of a class by its name, ignoring case; an error suggests similar names."""
+    known = {known.lower().replace(" ", "_"): index for index, known in enumerate(classes)}
+    wanted = name.strip().lower().replace(" ", "_")
+    if wanted in known:
+        return known[wanted]
+    near = get_close_matches(wanted, known, n=3, cutoff=0.5)
+    near += [other for other in known if wanted in other and other not in near]
     hint = f"did you mean {named(near, most=5)}" if near else f"there are {named(known, most=20)}"
     raise InvalidValue(f"no class is called {name!r}; {hint}")

@@ -1,4 +1,4 @@
-"""One frame of each input at a time, through a segmenter for each or a batch for all."""
+"""Rounds: one frame of each input, segmented by one stream per input or in one batch."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,27 +13,27 @@ Image = NDArray[np.uint8]
 
 
 class Segmenter(Protocol):
-    """What `mrcfa.Stream` is to a pipeline."""
+    """The part of `mrcfa.Stream` that the pipeline uses."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
     @property
     def palette(self) -> NDArray[np.uint8]: ...
     def __call__(self, frame: Image) -> Image:
-        """RGB (h, w, 3) to the class of every pixel, (h, w)."""
+        """The mask (h, w) of an RGB frame (h, w, 3)."""
         ...
 
     def reset(self) -> None:
-        """Forget the frames so far: the next one begins a video."""
+        """Forget all frames: the next one starts a video."""
         ...
 
 
 class TwoInFlight(Segmenter, Protocol):
-    """One that may be given a frame before the mask of the frame before it is taken."""
+    """A segmenter that accepts a frame before the mask of the previous one is taken."""
 
     @property
     def overlaps_frames(self) -> bool:
-        """Whether that saves time."""
+        """True if two frames in flight save time."""
         ...
 
     def submit(self, frame: Image) -> None: ...
@@ -41,23 +41,23 @@ class TwoInFlight(Segmenter, Protocol):
 
 
 class Rounds(Protocol):
-    """Inputs have numbers; a round has a frame of some of them."""
+    """Segmentation of numbered inputs in rounds; a round has frames of some of them."""
 
     in_flight: int
-    """How many rounds may be begun before the first of them is finished."""
+    """Largest number of rounds that are begun and not finished."""
 
     def begin(self, images: Mapping[int, Image]) -> None: ...
     def finish(self) -> dict[int, Image]:
-        """The masks of the round that was begun first."""
+        """The masks of the oldest unfinished round, by input."""
         ...
 
     def reset(self, number: int) -> None:
-        """The input's next frame begins a video; while no round is under way."""
+        """Start a new video with the input's next frame; all rounds must be finished."""
         ...
 
 
-class InTurn:
-    """A segmenter for each input; each frame is done when its round has begun."""
+class Sequential:
+    """Rounds with one segmenter per input; `begin` segments the frames one after the other."""
 
     in_flight = 1
 
@@ -76,7 +76,7 @@ class InTurn:
 
 
 class Overlapping:
-    """A segmenter for each input, with a frame in flight beside the one before it."""
+    """Rounds with one segmenter per input and two frames in flight."""
 
     in_flight = 2
 
@@ -97,7 +97,7 @@ class Overlapping:
 
 
 class Batched:
-    """All inputs of a round in one pass: a slot of the bundle for each."""
+    """Rounds in one pass for all inputs, with one slot of the bundle per input."""
 
     in_flight = 1
 
@@ -113,11 +113,11 @@ class Batched:
         return self._masks
 
     def reset(self, number: int) -> None:
-        if number in self._streams.cameras:  # else its first frame is yet to come
+        if number in self._streams.cameras:  # else it has had no frame yet
             self._streams.reset(number)
 
 
 def rounds_of(streams: Sequence[TwoInFlight]) -> Rounds:
-    """Two rounds in flight where the backend gains by it, else one after the other."""
-    gains = all(stream.overlaps_frames for stream in streams)
-    return Overlapping(streams) if gains else InTurn(streams)
+    """Overlapping rounds if the backend is faster with them, else sequential ones."""
+    faster = all(stream.overlaps_frames for stream in streams)
+    return Overlapping(streams) if faster else Sequential(streams)

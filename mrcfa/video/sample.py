@@ -1,6 +1,6 @@
-"""The sample world as a dataset of one's own, with a video: to try everything without a download.
+"""The sample dataset: street scenes with masks and a video, without a download.
 
-Training, validation and test have seeds of their own, so that no scene is in two of them.
+Training, validation and test use different seeds, so that they share no scene.
 """
 
 import json
@@ -23,7 +23,7 @@ from mrcfa.data.own import LABELS
 from mrcfa.data.world.labels import WORLD
 from mrcfa.data.world.scene import scene
 from mrcfa.errors import RuntimeFailed
-from mrcfa.machine.children import away_from_here
+from mrcfa.machine.children import in_safe_folder
 from mrcfa.machine.extras import load
 from mrcfa.machine.files import replaced
 from mrcfa.machine.hardware import usable_cores
@@ -34,7 +34,7 @@ RATE = Fraction(15)
 """Frames per second, as in VSPW."""
 FIRST_SEED = {"train": 1_000_000, "val": 2_000_000, "test": 3_000_000}
 FEW = 6
-"""Videos for which starting other processes would take longer than drawing."""
+"""Largest number of videos drawn without worker processes, whose start would take longer."""
 
 
 def write_sample(
@@ -44,7 +44,7 @@ def write_sample(
     size: tuple[int, int] = (480, 864),
     seed: int = 0,
 ) -> None:
-    """`data/<video>/origin` and `mask`, `<split>.txt`, `labels.json`, and a test video's MP4."""
+    """Write a dataset with VSPW's folders and a `labels.json`, and `street.mp4`, a test video."""
     load("PIL.Image")
     with replaced(folder, folder=True) as part:
         jobs, data = [], part.absolute() / "data"
@@ -77,17 +77,17 @@ def _write_video(job: tuple[Path, int, tuple[int, int], int]) -> None:
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[Callable[..., Iterable[None]]]:
-    """`map`, over all cores where there is enough to do; no process outlives the block."""
+    """A `map` over all cores, or the built-in one for few jobs; no process outlives the block."""
     if jobs <= FEW or usable_cores() == 1:
         yield map
         return
     context = get_context("spawn")
-    with away_from_here():
+    with in_safe_folder():
         stopped = context.Event()
         pool = ProcessPoolExecutor(usable_cores(), context, _begin_worker, (stopped,))
 
     def run(write: Callable[[Any], None], jobs: Iterable[Any]) -> Iterable[None]:
-        with away_from_here():
+        with in_safe_folder():
             return pool.map(write, jobs)
 
     with pool:
@@ -95,7 +95,7 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterable[None]]]:
             yield run
         except BrokenProcessPool:
             raise RuntimeFailed(
-                "a process that drew the sample was killed, perhaps for want of memory; "
+                "a process that drew the sample was killed, probably because memory ran out; "
                 "make fewer or smaller videos"
             ) from None
         except BaseException:
@@ -104,7 +104,7 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterable[None]]]:
 
 
 def _begin_worker(stopped: Event) -> None:
-    """Leave signals to the parent process, which says when to stop; end with it if it is killed."""
+    """Set up a worker: the parent process handles signals, and the worker ends with it."""
     global _stopped
     _stopped = stopped.is_set
     for number in ENDING:
@@ -120,5 +120,5 @@ def _end_with_parent() -> None:
 
 
 def _stopped() -> bool:
-    """Whether nobody wants the work of this process any more."""
+    """True if the parent process has asked to stop; workers replace this function."""
     return False

@@ -1,8 +1,8 @@
-"""The pipeline source → stream → renderer → sink, with threads for decoding, drawing, encoding.
+"""The pipeline source → backend → renderer → sink, with threads for decoding, drawing, encoding.
 
-The backend stays in the calling thread and is never idle as long as the others keep up: frames wait
-for it in a short queue, and its masks are drawn and written while it works on the next one. Several
-inputs share it in rounds, one frame of each that has one.
+The backend runs in the calling thread. Frames wait for it in a short queue, and masks are drawn and
+written while it works on the next frame, so it is idle only if another stage is slower. Several
+inputs share it in rounds of one frame per input.
 """
 
 import threading
@@ -17,57 +17,59 @@ from typing import ParamSpec
 
 from mrcfa.errors import MrcfaError, counted
 from mrcfa.machine.interrupts import first_interrupt
-from mrcfa.video.cuts import Cuts
+from mrcfa.video.cuts import CutDetector
 from mrcfa.video.feed import Arrival, Clock, Feed, take_round
 from mrcfa.video.latency import Latencies
 from mrcfa.video.rounds import Image, Rounds
 from mrcfa.video.sinks import Picture, Write
 from mrcfa.video.sources import Frame, Source
 
-_Given = ParamSpec("_Given")
+_Args = ParamSpec("_Args")
 
 
 @dataclass(frozen=True)
 class Input:
-    """A source, and the way of its masks."""
+    """A source, and the rendering and writing of its masks."""
 
     source: Source
     render: Callable[[Image, Image], Picture]
     write: Write
     newest: bool = False
-    """Take the newest frame that is there and drop those before it, instead of every frame."""
+    """Segment only the newest available frame and drop older ones."""
     watch: "Watch | None" = None
-    """Sees every mask as soon as it is there; must not keep anybody waiting."""
+    """Called with every mask as soon as it is ready; it must not block."""
 
 
 @dataclass
 class Tally:
-    """What came of one input."""
+    """Counts and latencies of one input."""
 
     frames: int = 0
     dropped: int = 0
     """Frames that a newer one replaced before the backend was free."""
     cuts: int = 0
-    """How often the state was reset at a scene cut."""
+    """Number of resets at scene cuts."""
     latency: Latencies = field(default_factory=Latencies)
-    """From a frame's arrival until its mask is written."""
+    """Latencies from a frame's arrival until its mask is written."""
     complaint: str | None = None
-    """Why there are no frames, or no more: what came before is written."""
+    """The reason for missing frames, if any; all earlier frames are written."""
 
 
 Watch = Callable[[Arrival[Frame], Image, Tally], None]
-"""Takes a frame, its mask and what came of the input so far."""
+"""Called with a frame, its mask and the input's tally."""
 
 
 @dataclass(frozen=True)
 class Summary:
+    """The result of a run."""
+
     tallies: tuple[Tally, ...]
-    """One for each input."""
+    """The tally of each input."""
     interrupted: bool
-    """Whether a signal ended it; what was decoded until then is written."""
+    """True if a signal ended the run; all frames decoded before are written."""
     seconds: float
     backend_seconds: float
-    """The time spent inside the segmenter alone."""
+    """Seconds spent in the backend."""
 
     @property
     def frames(self) -> int:
@@ -82,23 +84,24 @@ def segment(
     clock: Clock = time.perf_counter,
     stop: threading.Event | None = None,
 ) -> Summary:
-    """Segment the inputs until all of them ended; `advance` is called after each frame.
+    """Segment the inputs until all have ended; `advance` is called after each frame.
 
-    An input that ends or fails leaves the others alone. The event `stop` ends all, so that what is
-    written is whole; without it the first Ctrl-C or SIGTERM does, and a later one interrupts.
+    An input that ends or fails does not affect the others. The event `stop` ends the run after the
+    current frames, with complete outputs. Without it, the first Ctrl-C or SIGTERM does the same,
+    and a later one raises KeyboardInterrupt.
     """
     tallies = [Tally() for _ in inputs]
-    cuts, takes = [Cuts() for _ in inputs], [0] * len(inputs)
+    cuts, segments = [CutDetector() for _ in inputs], [0] * len(inputs)
     begun: deque[dict[int, Arrival[Frame]]] = deque()
     start, busy = time.perf_counter(), _Stopwatch()
     changed = threading.Condition()
     interrupts = first_interrupt() if stop is None else nullcontext(stop)
     with interrupts as stopped, ExitStack() as stack:
         puts = [
-            stack.enter_context(_output(each, tally, clock))
-            for each, tally in zip(inputs, tallies, strict=True)
+            stack.enter_context(_output(one, tally, clock))
+            for one, tally in zip(inputs, tallies, strict=True)
         ]
-        feeds = [Feed(each.source, each.newest, changed=changed, clock=clock) for each in inputs]
+        feeds = [Feed(one.source, one.newest, changed=changed, clock=clock) for one in inputs]
         for feed in feeds:
             stack.callback(feed.abandon)
         for number in range(len(inputs)):
@@ -121,26 +124,26 @@ def segment(
             for number, arrival in ready.items():
                 cut = reset_on_cut and cuts[number].begins_scene(arrival.item.image)
                 tallies[number].cuts += cut
-                if cut or arrival.item.take != takes[number]:
-                    takes[number] = arrival.item.take
+                if cut or arrival.item.segment != segments[number]:
+                    segments[number] = arrival.item.segment
                     while begun:
                         finish()
                     with busy:
                         rounds.reset(number)
             if ready:
                 with busy:
-                    rounds.begin({number: each.item.image for number, each in ready.items()})
+                    rounds.begin({number: frame.item.image for number, frame in ready.items()})
                 begun.append(ready)
             if not ready or len(begun) == rounds.in_flight:
                 finish()
-    for tally, feed, each in zip(tallies, feeds, inputs, strict=True):
-        tally.dropped, tally.complaint = feed.dropped, _complaint(each.source, tally, feed.failure)
+    for tally, feed, one in zip(tallies, feeds, inputs, strict=True):
+        tally.dropped, tally.complaint = feed.dropped, _complaint(one.source, tally, feed.failure)
     seconds = time.perf_counter() - start
     return Summary(tuple(tallies), stopped.is_set(), seconds, busy.seconds)
 
 
 class _Stopwatch:
-    """The seconds spent inside of it."""
+    """The total time of several `with` blocks, in seconds."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -160,7 +163,7 @@ def _complaint(source: Source, tally: Tally, failure: BaseException | None) -> s
     if failure is not None:
         return f"{source.name} failed after {counted(tally.frames, 'frame')}: {failure!r}"
     if not tally.frames:
-        return source.complaint or f"{source.name} has no frames in the part asked for"
+        return source.complaint or f"{source.name} has no frames in the selected time span"
     return source.complaint
 
 
@@ -168,9 +171,9 @@ def _complaint(source: Source, tally: Tally, failure: BaseException | None) -> s
 def _output(
     one: Input, tally: Tally, clock: Clock
 ) -> Iterator[Callable[[Arrival[Frame], Image], None]]:
-    """Takes a frame and its mask, which are drawn in one thread and written in another.
+    """Draw masks in one thread and write them in another; yields a function of frame and mask.
 
-    What waits for these adds to the latency, so where that matters only one picture does.
+    Waiting pictures add latency, so the queues of a live input hold only one.
     """
     depth = 1 if one.newest else 4
 
@@ -178,39 +181,39 @@ def _output(
         one.write(arrival.item.name, picture)
         tally.latency.add(clock() - arrival.time)
 
-    with behind(write, depth) as save:
+    with in_background(write, depth) as save:
 
         def draw(arrival: Arrival[Frame], mask: Image) -> None:
             if one.watch is not None:
                 one.watch(arrival, mask, tally)
             save(arrival, one.render(arrival.item.image, mask))
 
-        with behind(draw, depth) as put:
+        with in_background(draw, depth) as put:
             yield put
 
 
 @contextmanager
-def behind(work: Callable[_Given, None], depth: int = 4) -> Iterator[Callable[_Given, None]]:
-    """`work`, but done by another thread, call after call; each call returns at once.
+def in_background(work: Callable[_Args, None], depth: int = 4) -> Iterator[Callable[_Args, None]]:
+    """Run calls of `work` in another thread, in order; yields a function that returns at once.
 
-    It waits when `depth` calls are not yet done. What the work raises is raised by the next call,
-    or when the block ends, which it does when all work is done.
+    A call blocks while `depth` calls are waiting. The next call, or the end of the block, raises
+    the exception of a failed one. The block ends when all calls are done.
     """
     waiting: Queue[Callable[[], None] | None] = Queue(depth)
     failures: list[BaseException] = []
 
     def consume() -> None:
         while (call := waiting.get()) is not None:
-            if not failures:  # after a failure only empty the queue, so that nobody waits for it
+            if not failures:  # after a failure, only empty the queue, so that no caller blocks
                 try:
                     call()
                 except BaseException as error:
                     failures.append(error)
 
-    def put(*given: _Given.args, **named: _Given.kwargs) -> None:
+    def put(*args: _Args.args, **kwargs: _Args.kwargs) -> None:
         if failures:
             raise failures[0]
-        waiting.put(partial(work, *given, **named))
+        waiting.put(partial(work, *args, **kwargs))
 
     thread = threading.Thread(target=consume, daemon=True)
     thread.start()

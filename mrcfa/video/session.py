@@ -1,4 +1,4 @@
-"""One loaded bundle that segments one input or several at once."""
+"""`Session`: a loaded bundle that segments one or more inputs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -27,18 +27,18 @@ def open_session(
     inputs: int,
     **options: Any,
 ) -> Iterator["Session"]:
-    """A stream for each input, which share one backend; or one slot each, if the bundle has some.
+    """Load a bundle for a number of inputs; the options are those of `Stream`.
 
-    A further stream costs its state alone. A bundle for several streams does a frame of each input
-    in one pass, and one pass costs the same however many inputs take part. The options are those
-    of `Stream`.
+    A bundle for one stream gets one stream per input; all share one backend, so each adds only its
+    state. A bundle for several streams segments one frame of each input in one pass, whose time
+    does not depend on the number of inputs.
     """
     opened = bundle if is_address(bundle) else Bundle.open(bundle)
     slots = opened.manifest.streams if isinstance(opened, Bundle) else 1
     if 1 < slots < inputs:
         raise Unsupported(
-            f"{bundle} has {slots} slots and there are {inputs} inputs; leave some out, or "
-            f"export with --streams {inputs}"
+            f"{bundle} has {slots} slots for {inputs} inputs; use fewer inputs, or export with "
+            f"--streams {inputs}"
         )
     if slots > 1:
         with Streams(opened, backend, **options) as batch:
@@ -51,8 +51,10 @@ def open_session(
 
 @dataclass(frozen=True)
 class Session:
+    """A loaded bundle with the state of all inputs."""
+
     _segmenter: Stream | Streams
-    """One of those that the rounds have: they are all alike."""
+    """Any one of the rounds' segmenters, for properties that they share."""
     _rounds: Rounds
 
     @property
@@ -61,7 +63,7 @@ class Session:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the frames that need no resizing on the host."""
+        """The bundle's frame size (height, width), which needs no resizing on the host."""
         return self._segmenter.size
 
     @property
@@ -83,13 +85,13 @@ class Session:
         watches: Sequence[Watch] = (),
         force: bool = False,
     ) -> Summary:
-        """Segment every source to its place, if it has one; nothing is written if an error ends it.
+        """Segment every source to its output path, if it has one; an error leaves no output.
 
-        Recordings give every frame, live sources the newest one unless told otherwise. `watches`
-        look at the masks of the sources, one each. Folders are replaced with `force` alone.
+        Live sources drop late frames unless `every_frame` is set. `watches`, one per source, are
+        called with every mask. Folders are replaced only with `force`.
         """
         watching: Sequence[Watch | None] = watches or [None] * len(sources)
-        with first_interrupt() as stop, ExitStack() as stack:  # a sink that is closing counts too
+        with first_interrupt() as stop, ExitStack() as stack:  # also while sinks are closing
             inputs = []
             for source, place, watch in zip(sources, places, watching, strict=True):
                 newest = source.live and not every_frame
@@ -100,7 +102,7 @@ class Session:
     def _outlet(
         self, place: str | None, look: Look, source: Source, numbered: bool, force: bool
     ) -> tuple[Callable[[Image, Image], Picture], AbstractContextManager[Write]]:
-        """What draws the masks, and what takes the pictures."""
+        """The renderer and the sink of one source."""
         if place is None:
             return lambda image, mask: mask, nullcontext(lambda name, picture: None)
         classes, palette = self.classes, self.palette

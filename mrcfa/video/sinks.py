@@ -1,9 +1,8 @@
-"""Where pictures go: an H.264 video, a folder of PNGs, an .npz file, one PNG or a pipe.
+"""Sinks for pictures: an H.264 video, a folder of PNGs, an .npz file, one PNG, or a pipe.
 
-Files and folders are written beside their final name and renamed at the end: whoever sees the name
-sees all of it, and a run that fails leaves what was there before. A full disk is no failure of what
-was finished: videos and folders keep that. A video is written in fragments, so that it plays up to
-the last of them even if the process is killed.
+Files and folders are written beside their final name and renamed at the end, so a failed run leaves
+the old content. If the disk is full, videos and folders keep the finished part. A video is written
+in fragments, so that it can be played up to the last one even if the process is killed.
 """
 
 import secrets
@@ -21,20 +20,27 @@ from numpy.typing import NDArray
 
 from mrcfa.errors import InvalidValue, Unsupported
 from mrcfa.machine.extras import load
-from mrcfa.machine.files import CannotWrite, CutShort, check_writable, held, refusals_told, replaced
+from mrcfa.machine.files import (
+    CannotWrite,
+    CutShort,
+    check_writable,
+    held,
+    replaced,
+    write_errors_reported,
+)
 
 Picture = NDArray[np.uint8]
 """A mask (h, w) of classes, or RGB (h, w, 3)."""
 Write = Callable[[str, Picture], None]
-"""Takes the name of a frame and its picture."""
+"""Called with the name of a frame and its picture."""
 
 FILES = (".mp4", ".npz", ".png")
-"""How the names of files end; a PNG is for one picture."""
+"""Suffixes of file outputs; a PNG holds one picture."""
 BLANK = 255
-"""The value of mask pixels that stand for no class."""
+"""The value of mask pixels without a class."""
 
 FRAGMENT_S = 1
-"""Seconds of a video that are written at once, and lost if the process is killed."""
+"""Length of a fragment of a video in seconds; the last one is lost if the process is killed."""
 
 
 @contextmanager
@@ -48,17 +54,17 @@ def open_sink(
     aspect: Callable[[], Fraction] = lambda: Fraction(1),
     force: bool = False,
 ) -> Iterator[Write]:
-    """The sink that `place` names: one of `FILES`, `-` for standard output, else a folder.
+    """Open the sink at `place`: one of `FILES`, `-` for standard output, or a folder.
 
-    Masks keep their exact values in every one of them: a PNG is indexed with the palette, and a
-    video of masks is lossless. If frames are left out and `numbered` in the source, a video shows
-    each at its own time. A video of a `live` source has a name at once, `*.partial.mp4`, because
-    nobody can record it again. Its pixels have the `aspect` at the first picture. What nothing is
-    written to leaves nothing behind. A folder that is not empty is replaced with `force` alone.
+    Masks keep their exact values: PNGs are indexed with the palette, and videos of masks are
+    lossless. With `numbered`, a video shows each picture at the time of its frame number, because
+    frames may be missing. With `live`, a video is visible as `*.partial.mp4` while it is written,
+    because a live source cannot be recorded again. `aspect` is read at the first picture. Without
+    pictures, nothing is created. A folder that is not empty is replaced only with `force`.
     """
     sink = _sink(place, classes, palette, rate, numbered, live, aspect, force)
     writes = list[Write]()
-    with refusals_told(place), ExitStack() as stack:
+    with write_errors_reported(place), ExitStack() as stack:
 
         def write(name: str, picture: Picture) -> None:
             if not writes:
@@ -69,14 +75,14 @@ def open_sink(
 
 
 def kind_of(place: str) -> str:
-    """The end of a file's name, `-`, or nothing for a folder: with a slash it may have dots."""
+    """The suffix of a file, `-` for a pipe, or "" for a folder, which a final slash also marks."""
     suffix = "" if place.endswith("/") else Path(place).suffix
     if place == "-" or suffix in FILES:
         return suffix or "-"
     if suffix and not Path(place).is_dir():
         raise InvalidValue(
-            f"{place} cannot be written; use a name.mp4, a name.npz, a folder or -, or of one "
-            "image a name.png"
+            f"{place} has a suffix that cannot be written; name an .mp4, an .npz, a folder, or for "
+            "one image a .png"
         )
     return ""
 
@@ -108,13 +114,13 @@ def _sink(
 def _video(
     path: Path, rate: Fraction, numbered: bool, live: bool, aspect: Callable[[], Fraction]
 ) -> Iterator[Write]:
-    """H.264 at a constant rate, in the first picture's size; others are fitted into it.
+    """Write H.264 in the first picture's size; other pictures are fitted into it.
 
-    Pictures that are `numbered` are shown when it is their number's turn.
+    With `numbered`, a picture is shown at the time of its frame number.
     """
     av = load("av")
     options = {
-        "movflags": "+hybrid_fragmented+delay_moov",  # once it is finished, an ordinary MP4
+        "movflags": "+hybrid_fragmented+delay_moov",  # an ordinary MP4 when finished
         "frag_duration": f"{FRAGMENT_S * 1_000_000}",
         "flush_packets": "1",
     }
@@ -146,22 +152,22 @@ def _video(
             except av.error.FFmpegError as error:
                 raise OSError(error.errno, error.strerror) from None
             finally:
-                if stream is not None and target.refusal is None:
+                if stream is not None and target.error is None:
                     file.mux(stream.encode(None))
         if not live:
             _move_table_to_front(part, to_the_end)
 
 
 class _Target:
-    """The file that FFmpeg writes to. It ends with the last whole fragment that found room.
+    """The file object that FFmpeg writes to, which ends with the last complete fragment.
 
-    After the first refusal nothing reaches the disk, or the table of frames that FFmpeg writes at
-    the end would be half there, and hide the fragments.
+    After the first write error nothing is written any more. Otherwise an incomplete table of
+    frames, which FFmpeg writes at the end, could hide the fragments.
     """
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
-        self.refusal: OSError | None = None
+        self.error: OSError | None = None
 
     @classmethod
     @contextmanager
@@ -171,21 +177,22 @@ class _Target:
             try:
                 yield target
             finally:
-                if target.refusal is not None:
+                if target.error is not None:
                     file.truncate(_end_of_fragments(file))
         target.check()
 
     def check(self) -> None:
-        if self.refusal is not None:
-            raise self.refusal
+        """Raise the write error, if there was one."""
+        if self.error is not None:
+            raise self.error
 
     def write(self, data: bytes) -> int:
         rest = memoryview(data)
-        while rest and self.refusal is None:
+        while rest and self.error is None:
             try:
                 rest = rest[self._file.write(rest) :]
             except OSError as error:
-                self.refusal = error
+                self.error = error
         return len(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -196,7 +203,7 @@ class _Target:
 
 
 def _end_of_fragments(file: FileIO) -> int:
-    """Where the last whole fragment of an unfinished MP4 ends; 0 if it has none."""
+    """Position of the end of the last complete fragment of an MP4; 0 if it has none."""
     size, start, end = file.seek(0, 2), 0, 0
     while start + 8 <= size:
         file.seek(start)
@@ -208,9 +215,9 @@ def _end_of_fragments(file: FileIO) -> int:
 
 
 def _move_table_to_front(path: Path, to_the_end: ExitStack) -> None:
-    """Rewrite an MP4 so that players can start before they have the whole file.
+    """Rewrite an MP4 with its table of frames in front, so that players can start early.
 
-    A disk without room for two leaves the table of frames at the end.
+    If the disk has no space for a second copy, the table stays at the end.
     """
     av = load("av")
     copy = path.with_name(f".front{path.name}")
@@ -232,7 +239,7 @@ def _move_table_to_front(path: Path, to_the_end: ExitStack) -> None:
 
 @contextmanager
 def _visible(path: Path, part: Path) -> Iterator[Path]:
-    """Another name for `part` while it is written, which players open and people see."""
+    """Give `part` a visible name while it is written, so that users and players find it."""
     token = secrets.token_hex(4)
     shown = path.with_name(f"{path.stem}.{token}.partial{path.suffix}")
     part.rename(shown)
@@ -244,25 +251,25 @@ def _visible(path: Path, part: Path) -> Iterator[Path]:
 
 @contextmanager
 def _kept(path: Path, folder: bool = False, over: bool = False) -> Iterator[Path]:
-    """`replaced`, but what is there when the system refuses to write on takes the name as well."""
-    refusal: OSError | CannotWrite | None = None
+    """Like `replaced`, but the finished part gets the final name even after a write error."""
+    failure: OSError | CannotWrite | None = None
     with replaced(path, folder, over) as part:
         try:
             yield part
         except (OSError, CannotWrite) as error:
             if not (any(part.iterdir()) if folder else part.stat().st_size):
                 raise
-            refusal = error
-    if isinstance(refusal, OSError):
-        reason = refusal.strerror or refusal
-        raise CutShort(f"cannot write {path}: {reason}; the frames before that are kept")
-    if refusal is not None:
-        raise refusal
+            failure = error
+    if isinstance(failure, OSError):
+        reason = failure.strerror or failure
+        raise CutShort(f"cannot write {path}: {reason}; earlier frames are kept")
+    if failure is not None:
+        raise failure
 
 
 @contextmanager
 def _folder(path: Path, palette: NDArray[np.uint8], force: bool) -> Iterator[Write]:
-    """One PNG for each frame, under the frame's name."""
+    """Write one PNG per frame, with the frame's name."""
     with _kept(path, folder=True, over=force) as part:
 
         def write(name: str, picture: Picture) -> None:
@@ -283,7 +290,7 @@ def _image(path: Path, palette: NDArray[np.uint8]) -> Iterator[Write]:
 
 
 def _save_png(picture: Picture, palette: NDArray[np.uint8], path: Path) -> None:
-    """Masks are indexed with the palette."""
+    """Save a PNG; masks are indexed with the palette."""
     image = load("PIL.Image").fromarray(picture)
     if picture.ndim == 2:
         image.putpalette(palette.tobytes())
@@ -292,9 +299,9 @@ def _save_png(picture: Picture, palette: NDArray[np.uint8], path: Path) -> None:
 
 @contextmanager
 def _npz(path: Path, classes: Sequence[str], palette: NDArray[np.uint8]) -> Iterator[Write]:
-    """One array for each frame, under the frame's name, then `classes` and `palette`.
+    """Write one array per frame, with the frame's name, then `classes` and `palette`.
 
-    Written as it comes, so that a long video need not fit into memory.
+    Arrays are written one by one, so that a long video need not fit into memory.
     """
     with replaced(path) as part, ZipFile(part, "w", ZIP_DEFLATED, compresslevel=1) as archive:
 
@@ -309,7 +316,7 @@ def _npz(path: Path, classes: Sequence[str], palette: NDArray[np.uint8]) -> Iter
 
 @contextmanager
 def _pipe() -> Iterator[Write]:
-    """The bytes of every picture, one after the other, without any header."""
+    """Write the bytes of all pictures to standard output, without headers."""
 
     def write(_: str, picture: Picture) -> None:
         sys.stdout.buffer.write(np.ascontiguousarray(picture).data)
@@ -318,14 +325,14 @@ def _pipe() -> Iterator[Write]:
     sys.stdout.buffer.flush()
 
 
-_BT709, _VIDEO_RANGE, _FULL_RANGE = 1, 1, 2  # FFmpeg's numbers for what a stream is tagged with
+_BT709, _VIDEO_RANGE, _FULL_RANGE = 1, 1, 2  # FFmpeg's constants for tags of a stream
 
 
 def _h264(file: Any, picture: Picture, rate: Fraction, aspect: Fraction) -> Any:
-    """A stream for pictures like this one.
+    """A video stream for pictures of this size and kind.
 
-    Its sides are even, as 4:2:0 needs them and every player expects: an odd side gets one more
-    pixel. Masks are written without loss and over the full range of values.
+    Odd sides get one more pixel, because 4:2:0 and many players need even ones. Masks are lossless
+    and use the full range of values.
     """
     if "libx264" not in load("av").codecs_available:
         raise Unsupported("this PyAV cannot write H.264; reinstall it with: pip install av")
@@ -345,7 +352,7 @@ def _h264(file: Any, picture: Picture, rate: Fraction, aspect: Fraction) -> Any:
 
 
 def _video_frame(picture: Picture, stream: Any) -> Any:
-    """The picture in the stream's size and format."""
+    """The picture as a video frame in the stream's size and format."""
     height, width = picture.shape[:2]
     if (height + height % 2, width + width % 2) != (stream.height, stream.width):
         picture = _fitted(picture, (stream.width, stream.height))
@@ -359,7 +366,7 @@ def _video_frame(picture: Picture, stream: Any) -> Any:
 
 
 def _fitted(picture: Picture, size: tuple[int, int]) -> Picture:
-    """The whole picture inside (width, height), its shape kept, with bars around it."""
+    """The picture fitted into (width, height), with its aspect ratio and bars around it."""
     pillow, operations = load("PIL.Image"), load("PIL.ImageOps")
     image = pillow.fromarray(picture)
     if picture.ndim == 2:

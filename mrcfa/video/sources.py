@@ -1,7 +1,7 @@
-"""Where frames come from: video files, images, cameras, network streams and raw RGB on a pipe.
+"""Sources of frames: video files, images, cameras, network streams and raw RGB on a pipe.
 
-A source is iterated once. What could not be decoded is left out and told in `complaint`, so that
-a damaged recording still gives everything that it holds.
+A source can be iterated once. Frames that cannot be decoded are left out and reported in
+`complaint`, so that a damaged recording still gives all its good frames.
 """
 
 import math
@@ -33,15 +33,15 @@ from mrcfa.machine.files import natural_order
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
 PATIENCE_S = 10
-"""How long a camera or network stream may stay silent."""
+"""Seconds that a camera or network stream may send nothing."""
 RECORDED = {"ftp", "http", "https", "sftp"}
-"""Protocols that also serve recordings, which have a length; all others are live."""
+"""Protocols that also serve recordings, which have a length; all others are always live."""
 PROTOCOLS = (
     *("ftp", "http", "https", "httpproxy", "mmsh", "mmst", "rist", "rtmp", "rtmpe", "rtmps"),
     *("rtmpt", "rtmpte", "rtmpts", "ffrtmpcrypt", "ffrtmphttp", "rtp", "sctp", "sftp", "srt"),
     *("srtp", "tcp", "tls", "udp", "udplite", "crypto", "data"),
 )
-"""How an address is reached, and what the playlist behind it may name: never a local file."""
+"""Protocols allowed for addresses and in their playlists, which must not name local files."""
 CONTAINERS = (
     *("mov", "matroska", "avi", "mpegts", "mpeg", "mpegvideo", "flv", "live_flv", "ogg", "asf"),
     *("mxf", "gxf", "rm", "dv", "nut", "nsv", "nuv", "wtv", "ivf", "obu", "av1", "h261", "h263"),
@@ -50,53 +50,61 @@ CONTAINERS = (
     *("jpeg_pipe", "png_pipe", "bmp_pipe", "tiff_pipe", "qoi_pipe", "dpx_pipe", "exr_pipe"),
     *("pam_pipe", "pbm_pipe", "pgm_pipe", "ppm_pipe", "wav", "mp3", "aac", "flac"),
 )
-"""Formats that hold what they show. FFmpeg has others that name files or hosts to read it from."""
+"""Formats that contain their pictures; others of FFmpeg name files or hosts to read."""
 PLAYLISTS = ("hls", "rtp", "rtsp", "sdp")
-"""Formats of a network, which say where the pictures come from."""
+"""Network formats, which name the address of the pictures."""
 
 
 @dataclass(frozen=True)
 class Frame:
+    """One frame of a source."""
+
     name: str
-    """Stem of the image, or the frame's number: what its mask is called in a folder."""
+    """Stem of the image file, or the frame's number; also the name of its mask in a folder."""
     image: NDArray[np.uint8]
-    """RGB, contiguous, (h, w, 3)."""
-    take: int = 0
-    """Counts up where a source was opened anew: what comes is no sequel of what came before."""
+    """RGB pixels (h, w, 3), contiguous."""
+    segment: int = 0
+    """Number of the uninterrupted segment, which increases when a source is reopened."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Which part of a source is wanted: seconds from its start, and every how manieth frame."""
+    """The part of a source to read."""
 
     start: float = 0
+    """Start in seconds from the first frame."""
     end: float = math.inf
+    """End in seconds from the first frame."""
     stride: int = 1
+    """Keep one frame in every `stride`."""
 
     def __post_init__(self) -> None:
         if not self.start >= 0 or not self.end > self.start:
             raise InvalidValue(
-                f"--start {self.start:g} --end {self.end:g} is no stretch of time; "
-                "both are seconds, and the end comes after the start"
+                f"--start {self.start:g} --end {self.end:g} is not a time span; both are seconds, "
+                "and the end must be after the start"
             )
         if self.stride < 1:
-            raise InvalidValue(f"--stride is {self.stride}; 1 takes every frame, 2 every other one")
+            raise InvalidValue(f"--stride is {self.stride}; use 1 for every frame, or a larger one")
 
     def of(self, rate: Fraction) -> slice:
-        """The same part as a slice of frame numbers."""
+        """The same part as a slice of frame numbers at this frame rate."""
         stop = None if math.isinf(self.end) else math.ceil(self.end * rate)
         return slice(math.ceil(self.start * rate), stop, self.stride)
 
 
 class Source(ABC):
-    """Frames in order; `rate` is frames per second, `total` how many there should be, if known."""
+    """An iterator of frames.
+
+    `rate` is the frame rate per second, `total` the expected number of frames, if known.
+    """
 
     complaint: str | None = None
-    """After the last frame: one sentence about frames that were lost, if any were."""
+    """A sentence about lost frames, if any; set after the last frame."""
     live = False
-    """Whether frames come at their own pace, however fast they are taken."""
+    """True if frames come in real time, even if they are not read fast enough."""
     aspect = Fraction(1)
-    """Width of a pixel by its height, known from the first frame on."""
+    """Width of a pixel divided by its height; set with the first frame."""
 
     def __init__(self, name: str, rate: Fraction, total: int | None) -> None:
         self.name = name
@@ -113,11 +121,11 @@ def open_source(
     rate: Fraction = Fraction(25),
     raw: tuple[int, int] | None = None,
 ) -> Source:
-    """The source that `place` names.
+    """Open a source by its place.
 
-    It is a video file, an image, a folder or glob of images, a camera's index or device, a URL, or
-    `-` for RGB frames of size `raw` (height, width) on standard input. Images and raw frames have
-    no frame rate of their own: they get `rate`.
+    A place is a video file, an image, a folder or glob of images, a camera's index or device, a
+    URL, or `-` for RGB frames of size `raw` (height, width) on standard input. Images and raw
+    frames have no frame rate, so `rate` is used.
     """
     span = span or Span()
     if place == "-":
@@ -125,7 +133,7 @@ def open_source(
             raise InvalidValue("raw frames on standard input have no size; add --raw HEIGHTxWIDTH")
         if sys.stdin is None:
             raise NotFound("standard input is closed; pipe raw frames into it")
-        # Its buffer has a lock, which a thread that waits for a frame would hold at the very end.
+        # The unbuffered stream: a waiting thread would hold the buffer's lock at exit.
         return RawFrames(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer), raw, span, rate)
     if raw is not None:
         raise InvalidValue(
@@ -147,13 +155,14 @@ def open_source(
 
 
 def globbed(pattern: Path) -> Iterator[Path]:
+    """The paths that match a glob pattern, which may be absolute."""
     return Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
 
 
 def open_sources(
     places: Sequence[str], span: Span, rate: Fraction, raw: tuple[int, int] | None
 ) -> list[Source]:
-    """Those that the places name; `raw` is for standard input, if that is among them."""
+    """Open several sources; `raw` is the frame size on standard input, if that is among them."""
     if places.count("-") > 1:
         raise InvalidValue("standard input can be read once only; name - a single time")
     return [
@@ -163,15 +172,15 @@ def open_sources(
 
 
 class Video(Source):
-    """What FFmpeg opens. Turned upright if the recording says how it was held."""
+    """A source that FFmpeg decodes; frames are rotated upright by the recording's metadata."""
 
     def __init__(self, name: str, file: str, span: Span, remedy: str, **how: Any) -> None:
         av = load("av")
         try:
             self._container = av.open(file, metadata_errors="replace", **how)
-        except av.error.ArgumentError:  # which is also FFmpeg's answer to formats not asked for
+        except av.error.ArgumentError:  # raised also for formats outside the whitelist
             raise Unsupported(
-                f"{name} is damaged or in a format that is not read; {remedy}"
+                f"{name} is damaged or in a format that is not allowed; {remedy}"
             ) from None
         except av.error.FFmpegError as error:
             kind = Damaged if isinstance(error, av.error.InvalidDataError) else NotFound
@@ -181,8 +190,8 @@ class Video(Source):
             self._container.close()
             if stream is None:
                 raise NotFound(f"{name} holds no pictures; {remedy}")
-            raise Unsupported(f"{name} has a codec unknown to FFmpeg; {remedy}")
-        stream.thread_type = "SLICE"  # with frames in parallel, a damaged one takes others along
+            raise Unsupported(f"{name} has a codec that FFmpeg does not know; {remedy}")
+        stream.thread_type = "SLICE"  # frame threads would lose good frames beside a damaged one
         self._stream = stream
         self._span = span
         self._failed = 0
@@ -215,7 +224,7 @@ class Video(Source):
             self.complaint = self._complaint(first, last, shown)
 
     def _decoded(self) -> Iterator[Any]:
-        """Every frame that decodes, counting the packets that do not."""
+        """All frames that can be decoded; packets that cannot are counted."""
         try:
             if self._span.start:
                 self._container.seek(int(self._span.start * 1_000_000) + self._began())
@@ -230,7 +239,7 @@ class Video(Source):
             self._broken = _reason(error)
 
     def _lose(self, error: Exception) -> None:
-        """Count a frame that some decoder refused, in whatever way."""
+        """Count a frame that cannot be decoded."""
         self._failed += 1
         if isinstance(error, MemoryError):
             self._reason = "memory ran out"
@@ -242,22 +251,23 @@ class Video(Source):
         return 1 / ratio if round(frame.rotation / 90) % 2 else ratio
 
     def _seconds(self, frame: Any) -> float:
-        """When the frame is shown, counted from the first one, in whole milliseconds.
+        """Time of a frame in seconds from the first one, rounded to milliseconds.
 
-        Some containers round their time stamps to these, and --start must not miss a frame by it.
+        Some containers round time stamps to milliseconds; without rounding, --start could miss a
+        frame.
         """
         if frame.pts is None:
             return 0
         return round(float(frame.pts * frame.time_base) - self._began() / 1_000_000, 3)
 
     def _began(self) -> int:
-        """The time stamp of the first frame in microseconds."""
+        """Time stamp of the first frame in microseconds."""
         if self._stream.start_time is None:
             return 0
         return int(self._stream.start_time * self._stream.time_base * 1_000_000)
 
     def _length(self) -> float:
-        """Seconds in the file's own table of frames; 0 for streams that have none."""
+        """Duration in seconds by the file's table of frames; 0 without a table."""
         if not self._stream.frames or self._stream.duration is None:
             return 0
         return max(0.0, float(self._stream.duration * self._stream.time_base))
@@ -270,10 +280,11 @@ class Video(Source):
         return len(range(*self._span.of(self._native_rate).indices(frames)))
 
     def _complaint(self, first: Any, last: Any, shown: int) -> str | None:
-        """A file that ends before its table of frames does was cut off.
+        """A sentence about lost frames, or None.
 
-        The gap at the end is the evidence, and the frames of a steady rate are the number: a
-        trimmed file lists frames that are not meant to be shown, so its count alone says nothing.
+        A file is cut off if it ends before its table of frames does. The number of lost frames
+        follows from that gap and the frame rate, because the table of a trimmed file also lists
+        frames that are never shown.
         """
         lost = self._failed
         if last is None:
@@ -285,54 +296,54 @@ class Video(Source):
                 lost = max(lost, due - shown)
         if lost:
             return f"{lost} of {shown + lost} frames of {self.name} were lost: {self._reason}"
-        return f"{self.name} broke off: {self._broken}" if self._broken else None
+        return f"{self.name} was interrupted: {self._broken}" if self._broken else None
 
 
 class VideoFile(Video):
-    """A file that holds its pictures itself, in any container and codec of FFmpeg."""
+    """A video file in one of `CONTAINERS` and any codec of FFmpeg."""
 
     def __init__(self, path: Path, span: Span) -> None:
         remedy = "if it is a whole video, convert it to H.264 in MP4"
         options = {
             "protocol_whitelist": "file",
             "format_whitelist": ",".join(CONTAINERS),
-            "pattern_type": "none",  # an image's name is a name, whatever signs are in it
+            "pattern_type": "none",  # names of images are no patterns
         }
         super().__init__(str(path), f"file:{path}", span, remedy, options=options)
 
 
 class NetworkStream(Video):
-    """Live, unless it has a length and its protocol lets the reader set the pace."""
+    """A video at an address; live unless it has a length and its protocol serves recordings."""
 
     def __init__(self, address: str, span: Span) -> None:
         options = {
             "protocol_whitelist": ",".join(PROTOCOLS),
             "format_whitelist": ",".join(CONTAINERS + PLAYLISTS),
         }
-        name, remedy = without_secrets(address), "see that it is on and reachable"
+        name, remedy = without_secrets(address), "check that it is on and reachable"
         super().__init__(name, address, span, remedy, options=options, timeout=PATIENCE_S)
         recorded = address.partition("://")[0].lower() in RECORDED
         self.live = not recorded or self._container.duration is None
 
 
 class Camera(Video):
-    """By its index, or by the name of its device."""
+    """A camera of this machine, by its index or device path."""
 
     live = True
 
     def __init__(self, place: str, span: Span) -> None:
         name = f"camera {place}" if place.isdecimal() else place
-        super().__init__(name, span=span, remedy="see that it is plugged in", **_camera(place))
+        super().__init__(name, span=span, remedy="check that it is plugged in", **_camera(place))
 
 
 class Images(Source):
-    """Images in natural order (2 before 10), of any size and mode."""
+    """Images of any size and mode, in natural order (2 before 10)."""
 
     def __init__(self, name: str, paths: list[Path], span: Span, rate: Fraction) -> None:
-        load("PIL.Image")  # or else every image would seem unreadable
+        load("PIL.Image")  # without Pillow, fail here and not at every image
         self._paths = sorted(paths, key=natural_order)[span.of(rate)]
         if not paths:
-            raise NotFound(f"{name} has no images; {named(sorted(IMAGE_SUFFIXES))} are read")
+            raise NotFound(f"{name} has no images; it needs {named(sorted(IMAGE_SUFFIXES))}")
         stems = [path.stem for path in self._paths]
         distinct = len(set(stems)) == len(stems)
         self._names = stems if distinct else [f"{n:06d}" for n in range(len(stems))]
@@ -357,7 +368,7 @@ class Images(Source):
 
 
 class RawFrames(Source):
-    """8-bit RGB without any header, as `ffmpeg -f rawvideo -pix_fmt rgb24 -` writes it."""
+    """8-bit RGB frames without headers, as `ffmpeg -f rawvideo -pix_fmt rgb24 -` writes them."""
 
     def __init__(
         self, stream: IO[bytes], size: tuple[int, int], span: Span, rate: Fraction
@@ -377,13 +388,14 @@ class RawFrames(Source):
         while data := self._read(size):
             if len(data) < size:
                 self.complaint = (
-                    f"the last frame on standard input was lost: {len(data)} of {size} bytes came"
+                    "the last frame on standard input was lost: only "
+                    f"{len(data)} of {size} bytes came"
                 )
                 return
             yield np.frombuffer(data, np.uint8).reshape(self._shape)
 
     def _read(self, size: int) -> bytearray:
-        """Fewer bytes only at the end of the stream, however little a pipe gives at once."""
+        """Read `size` bytes in as many parts as the pipe needs; fewer at the end of the stream."""
         data = bytearray()
         while len(data) < size and (part := self._stream.read(size - len(data))):
             data += part
@@ -391,7 +403,7 @@ class RawFrames(Source):
 
 
 def _reason(error: Exception) -> str:
-    """FFmpeg's own words, but for a timeout, which it calls `Immediate exit requested`."""
+    """FFmpeg's message, except for a timeout, which it calls `Immediate exit requested`."""
     if isinstance(error, load("av").error.ExitError):
         return f"nothing came for {PATIENCE_S:g} s"
     return getattr(error, "strerror", None) or str(error)
@@ -403,7 +415,7 @@ def _upright(frame: Any) -> NDArray[np.uint8]:
 
 
 def _camera(place: str) -> dict[str, Any]:
-    """How FFmpeg names a camera on this platform."""
+    """FFmpeg's arguments for opening a camera on this platform."""
     if sys.platform == "darwin":
         return {"file": place, "format": "avfoundation", "timeout": PATIENCE_S}
     if sys.platform == "win32":

@@ -1,30 +1,32 @@
-"""`Style`: how a mask is rendered, and the default for an output."""
+"""`Style`, the ways to render a mask, and `Look`, all options of rendering."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Style(str, Enum):
+    """A way to render a mask."""
+
     OVERLAY = "overlay"
     MASK = "mask"
     COLOR = "color"
     SIDE_BY_SIDE = "side-by-side"
 
 
-def style_for(place: str, asked: Style | None) -> Style:
-    """By default what is to be looked at shows more than the mask."""
-    return asked or (Style.OVERLAY if place.endswith(".mp4") else Style.MASK)
+def style_for(place: str, chosen: Style | None) -> Style:
+    """The chosen style, or the default: an overlay for videos, otherwise the mask."""
+    return chosen or (Style.OVERLAY if place.endswith(".mp4") else Style.MASK)
 
 
 @dataclass(frozen=True)
 class Look:
-    """Everything about pictures that one may ask for."""
+    """Options of rendering."""
 
     style: Style | None = None
-    """None for the output's default."""
+    """The style; None means the default of the output."""
     alpha: float = 0.5
-    """Opacity of the overlay."""
+    """Opacity of the overlay, 0 to 1."""
     only: tuple[str, ...] = ()
-    """Classes to show; none stands for all."""
+    """Names of the visible classes; empty means all."""
     legend: bool = True
-    """Whether pictures name the classes that they show."""
+    """Draw a legend of the classes in the picture."""

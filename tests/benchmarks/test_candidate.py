@@ -62,7 +62,7 @@ def test_a_bundles_single_frame_head_is_its_models(bundle):
 def test_what_is_no_run_and_backends_that_a_run_has_not_are_told(run, tmp_path):
     (tmp_path / "other.safetensors").write_bytes(b"x")
     with (
-        pytest.raises(MrcfaError, match="is no checkpoint that safetensors can read"),
+        pytest.raises(MrcfaError, match="is not a checkpoint that safetensors can read"),
         Candidate(tmp_path / "other.safetensors").opened(),
     ):
         pass

@@ -124,8 +124,8 @@ def test_cityscapes_scores_the_annotated_frame_after_showing_those_before(citysc
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (np.ones((4, 5), np.uint8), "00000002.png is 4×5, but its frame 96×160"),
-        (np.full(SIZE, 200, np.uint8), "00000002.png has the value 200, which the labels"),
+        (np.ones((4, 5), np.uint8), "00000002.png is 4×5, but its frame is 96×160"),
+        (np.full(SIZE, 200, np.uint8), "00000002.png has the value 200, which is neither"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_named(tmp_path, mask, message):
@@ -233,7 +233,7 @@ def test_a_cold_start_that_a_backend_lacks_is_refused(sample, bundle):
 
 
 def test_a_bundle_of_another_dataset_is_refused(cityscapes, bundle):
-    with pytest.raises(MrcfaError, match=r"has 124 classes and .*cityscapes 19; evaluate"):
+    with pytest.raises(MrcfaError, match=r"has 124 classes, but .*cityscapes has 19; evaluate"):
         evaluate(Candidate(bundle("b0"), "auto"), EvalOptions(cityscapes))
 
 

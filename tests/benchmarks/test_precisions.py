@@ -77,13 +77,13 @@ def test_an_8_bit_row_on_a_cpu_says_that_it_is_slower(eight_bits):
     slower = eight_bits.slowdown(row).value
     assert slower > 1
     assert cells(eight_bits, row)[0] == f"{row.name}, {slower:.1f} times as slow as fp32"
-    assert any("8 bits are for GPUs" in note for note in notes(eight_bits))
+    assert any("8-bit variants are for GPUs" in note for note in notes(eight_bits))
     assert eight_bits.slowdown(eight_bits.rows[0]) is None
 
 
 def test_the_report_draws_loss_against_blocks(eight_bits):
     page = report(eight_bits)
-    assert "What 8 bits cost: int8" in page
+    assert "Loss of accuracy in 8 bits: int8" in page
     assert "blocks in 8 bits, of 3" in page
 
 

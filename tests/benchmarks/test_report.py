@@ -95,8 +95,8 @@ def test_it_is_written_where_nothing_ran(benched):
 
 def test_bounds_of_fp16_are_not_told_of_a_bundle_without_it(benched, tailored):
     page = report(replace(benched, bundle=Bundle.open(tailored)))
-    assert "Read off the fp32 graphs" in page
-    assert "which this bundle has no graphs of" in page
+    assert "Counted in the fp32 graphs" in page
+    assert "which this bundle does not have" in page
     assert "nothing fused" not in page
     assert "FPS, ceiling" not in page
     assert "nothing fused" in report(benched)

@@ -53,8 +53,8 @@ def test_every_size_has_a_row_and_the_growth_is_told(made, command, tmp_path):
     ("given", "said"),
     [
         (["--sizes", "96x160"], "--sizes needs two or more"),
-        (["--sizes", "96x160,100x160"], "size 100x160 is no multiple of 32"),
-        (["--sizes", "96x160,x"], "'x' is no size"),
+        (["--sizes", "96x160,100x160"], "size 100x160 is not a multiple of 32"),
+        (["--sizes", "96x160,x"], "'x' is not a size"),
         (["bundles/b1", "--sizes", "96x160,64x96"], "leave BUNDLE and --size out"),
         (["--size", "96x160", "--sizes", "96x160,64x96"], "leave BUNDLE and --size out"),
     ],

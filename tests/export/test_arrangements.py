@@ -43,10 +43,11 @@ def error(model, arrangement, image, rounded=in_fp32):
     """The largest error of a first frame's logits, as a share of their range."""
     config = model.config
     features = model.encode(network_input(image, config.size))
-    references = [model.answer(features)] * len(config.references)
-    expected = model.decode(model.ask(features), references)
+    references = [model.as_reference(features)] * len(config.references)
+    expected = model.decode(model.as_target(features), references)
     encoder = rounded(arrangement.encoder(model, config.size))
-    decoder = rounded(arrangement.decoder(model, config.size, Output.LOGITS))
+    grouping = arrangement.memory(config, 4, 1).whole
+    decoder = rounded(arrangement.decoder(model, config.size, Output.LOGITS, grouping))
     features = encoder(torch.from_numpy(image)[None])
     state = list(decoder_inputs(config, features[-1].dtype).values())[-2:]
     *_, logits = decoder(*features, *state)
@@ -70,7 +71,9 @@ def test_fp16_survives_affinities_that_would_overflow_unscaled(clip):
         weight.mul_(100)
     image = clip(1, 96, 160)[0]
     features = model.encode(network_input(image, (96, 160)))
-    affinity = model.ask(features).queries[32] @ model.answer(features).keys[32].transpose(1, 2)
+    affinity = model.as_target(features).queries[32] @ model.as_reference(features).keys[
+        32
+    ].transpose(1, 2)
     assert affinity.abs().max() > torch.finfo(torch.float16).max
     assert error(model, PLAIN, image, in_fp16) < 5e-3
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mrcfa.export.decoder import Retrieval, Scores
 from mrcfa.export.encoder import FoldedFusion, GatheredFusion
 from mrcfa.export.folds import Affine
 from mrcfa.export.interpolation import GatheredPixels, Interpolation
 from mrcfa.export.mask import GatheredMask
-from mrcfa.export.refinement import Topped
+from mrcfa.export.refinement import MapsWithMaximum
+from mrcfa.export.retrieval import Retrieval, Scores
 from mrcfa.export.stages import with_channels_last
 from mrcfa.model.frames import FullSizeMask, Normalise, resize
 from mrcfa.model.mit import MiT
@@ -79,5 +79,5 @@ def test_a_softmax_that_is_divided_after_the_product_is_the_softmax():
     values = torch.randn(3, 9, 5)
     weights = maps.softmax(dim=1)
     scores = base + torch.einsum("rsc,rshw->chw", values, weights)
-    answer = Scores((12, 20))(base, [Retrieval(tokens=9)(Topped.of(maps), values)])
+    answer = Scores((12, 20))(base, [Retrieval(tokens=9)(MapsWithMaximum.of(maps), values)])
     torch.testing.assert_close(answer, F.interpolate(scores, scale_factor=2, mode="bilinear"))

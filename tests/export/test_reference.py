@@ -48,7 +48,7 @@ def test_a_large_frames_model_is_itself_again_after_a_proof(clip, monkeypatch):
     monkeypatch.setattr(reference, "LARGEST_MAPS", 10)
     model = build_model(preset("vspw", "b1", size=(64, 96)), seed=3)
     features = [model.encode(network_input(image, (64, 96))) for image in clip(2, 64, 96)]
-    target, answers = model.ask(features[1]), [model.answer(features[0])] * 3
+    target, answers = model.as_target(features[1]), [model.as_reference(features[0])] * 3
     refinement, wanted = model.refinement, model.decode(target, answers)
     with refined_quickly(model):
         assert model.refinement is not refinement
@@ -60,7 +60,7 @@ def test_a_large_frames_model_is_itself_again_after_a_proof(clip, monkeypatch):
 def test_the_margin_of_a_choice_is_the_gap_at_its_edge(clip):
     model = build_model(preset("vspw", "b0", size=(64, 96), keep=0.5), seed=3)
     first, second = (model.encode(network_input(image, (64, 96))) for image in clip(2, 64, 96))
-    target, reference = model.ask(second), model.answer(first)
+    target, reference = model.as_target(second), model.as_reference(first)
     scores = model.importance(target, reference)[0].sort(descending=True).values
     with margins_noted(model) as margins:
         model.decode(target, [reference] * 3)
@@ -78,5 +78,5 @@ def test_a_model_that_keeps_every_token_has_nothing_to_choose(clip):
     model = build_model(preset("vspw", "b0", size=(64, 96), keep=1), seed=3)
     features = model.encode(network_input(clip(1, 64, 96)[0], (64, 96)))
     with margins_noted(model) as margins:
-        model.decode(model.ask(features), [model.answer(features)] * 3)
+        model.decode(model.as_target(features), [model.as_reference(features)] * 3)
     assert margins == []

@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from mrcfa.export.refinement import MapNorm, Queries, Refine, Topped, steps_of, upsampled
+from mrcfa.export.refinement import (
+    MAA,
+    MapNorm,
+    MapsWithMaximum,
+    Queries,
+    steps_of,
+    upsampled,
+)
 from mrcfa.model.affinity import Refinement
 from mrcfa.model.frames import resize
 
@@ -27,23 +34,23 @@ def refinement(inputs, outputs):
 def test_a_block_computes_what_the_reference_does(inputs, outputs, contrast):
     block = refinement(inputs, outputs)
     maps = contrast * torch.randn(TOKENS, inputs, *GRID)
-    answer = Refine(steps_of(block), TOKENS).double()(maps.flatten(0, 1)[None])
+    answer = MAA(steps_of(block), TOKENS).double()(maps.flatten(0, 1)[None])
     wanted = block(maps).flatten(0, 1)[None]
     torch.testing.assert_close(answer, wanted, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("contrast", [1, 0])
-def test_a_block_before_a_softmax_tells_the_largest_map_too(contrast):
+def test_a_block_before_a_softmax_computes_the_largest_map_too(contrast):
     steps, maps = steps_of(refinement(2, (3, 1))), contrast * torch.randn(3, TOKENS * 2, *GRID)
-    wanted = Topped.of(Refine(steps, TOKENS).double()(maps))
-    answer = Refine(steps, TOKENS, for_softmax=True).double()(maps)
+    wanted = MapsWithMaximum.of(MAA(steps, TOKENS).double()(maps))
+    answer = MAA(steps, TOKENS, for_softmax=True).double()(maps)
     torch.testing.assert_close(answer, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_maps_that_come_divided_by_the_root_of_their_channels_are_refined_alike():
     block, maps = refinement(1, (1, 2)), torch.randn(TOKENS, 1, *GRID)
     steps = steps_of(block, channels=64)
-    answer = Refine(steps, TOKENS).double()(maps.flatten(0, 1)[None] / 8)
+    answer = MAA(steps, TOKENS).double()(maps.flatten(0, 1)[None] / 8)
     wanted = block(maps).flatten(0, 1)[None]
     torch.testing.assert_close(answer, wanted, rtol=1e-9, atol=1e-9)
 

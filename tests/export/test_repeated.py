@@ -25,7 +25,7 @@ class Scaled(nn.Module):
         total = inputs[0] * self.weight[0] + inputs[1] * self.weight[1]
         return total, total.amax(dim=-1)
 
-    def answers(self, *inputs):
+    def outputs(self, *inputs):
         shape = tuple(inputs[0].shape)
         return [Spec(shape, torch.float32), Spec(shape[:-1], torch.float32)]
 
@@ -35,7 +35,7 @@ class InGroups(nn.Module):
 
     def __init__(self, columns: int) -> None:
         super().__init__()
-        self.columns, self.part = columns, Repeated(Scaled())
+        self.columns, self.part = columns, Repeated(Scaled(), "Scaled")
 
     def forward(self, x):
         found = [self.part(each, each.exp()) for each in x.split(self.columns, dim=1)]

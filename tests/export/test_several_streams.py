@@ -11,8 +11,8 @@ from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.bundle.inspection import summary
 from mrcfa.bundle.manifest import Output
 from mrcfa.errors import InvalidValue
-from mrcfa.export.check import Proof, check_graphs
 from mrcfa.export.exporter import ExportOptions, check_options
+from mrcfa.export.proof import Proof, check_graphs
 from mrcfa.export.variants import FP32_LIMITS
 from mrcfa.model.config import Method
 

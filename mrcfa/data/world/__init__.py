@@ -1,1 +1,1 @@
-"""The sample world: street scenes with exact masks, made by numpy alone. A seed is a scene."""
+"""The sample world: synthetic street scenes with exact masks, made with numpy from a seed."""

@@ -1,4 +1,4 @@
-"""What stands still: sky, houses, walls, and the ground in perspective."""
+"""The static background of a scene: sky, houses, walls, and the ground in perspective."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from mrcfa.data.world.textures import (
 from mrcfa.data.world.weather import Weather
 
 Picture = tuple[NDArray[np.uint8], NDArray[np.uint8]]
-"""Colours (h, w, 3) and classes (h, w)."""
+"""Colours (h, w, 3) and classes (h, w) of a part of the scene."""
 FACADES = (
     (172, 110, 88),
     (196, 178, 150),
@@ -33,7 +33,7 @@ CONCRETE = (128.0, 128.0, 130.0)
 
 
 def sky(random: Random, conditions: Weather, height: int, width: int) -> Picture:
-    """A gradient down to the haze, with clouds."""
+    """The sky: a vertical gradient that ends in the colour of the haze, with clouds."""
     zenith = (8, 10, 24) if conditions.night else (96, 146, 210)
     down = np.linspace(0, 1, height, dtype=np.float32)[:, None, None] ** 0.7
     colour = (1 - down) * np.array(zenith, np.float32) + down * np.array(
@@ -46,7 +46,7 @@ def sky(random: Random, conditions: Weather, height: int, width: int) -> Picture
 
 
 def skyline(random: Random, conditions: Weather, height: int, width: int, base: int) -> Picture:
-    """Houses and woods side by side down to row `base`, in front of them a wall here and there."""
+    """Houses and woods side by side down to row `base`, with a few walls in front of them."""
     colour = np.zeros((height, width, 3), np.float32)
     classes = np.full((height, width), NOTHING, np.uint8)
     left = -int(random.integers(40))
@@ -108,7 +108,7 @@ def _woods(
 
 
 def _walls(random: Random, colour: Floats, classes: NDArray[np.uint8], base: int) -> None:
-    """Of concrete, like the road, or of bricks, like houses."""
+    """Draw walls of concrete, which looks like the road, or of bricks, which look like houses."""
     width = classes.shape[1]
     left = int(random.integers(width // 3))
     while left < width:
@@ -129,10 +129,10 @@ def _walls(random: Random, colour: Floats, classes: NDArray[np.uint8], base: int
 
 
 def ground(random: Random, conditions: Weather, scales: Floats, height: int, width: int) -> Picture:
-    """Rows of `scales` size, in the frame's own pixels; x is in the frame's heights on row scale 1.
+    """The ground in perspective; `scales` has the size of each row relative to the lowest one.
 
-    From far to near: grass or pavement, the road with its markings, a verge or pavement again; side
-    streets cross the first.
+    From far to near it has grass or pavement with side streets, the road with its markings, and
+    grass or pavement again. Distances along x are in frame heights at scale 1.
     """
     rows = len(scales)
     x = np.arange(width, dtype=np.float32)[None, :] / (height * scales[:, None])

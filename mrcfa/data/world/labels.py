@@ -1,4 +1,4 @@
-"""The classes of the sample world, and what stands for them."""
+"""The classes of the sample world: names, colours and values."""
 
 from mrcfa.data.labels import labels
 

@@ -1,4 +1,4 @@
-"""A street scene: a camera that pans, shakes and zooms past houses, and things that move."""
+"""A street scene: a camera pans, shakes and zooms past houses and moving objects."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from mrcfa.data.world.things import bus, car, person, pole, tree
 from mrcfa.data.world.weather import Image, Lens, weather
 
 CUTS = 0.2
-"""The share of videos that cut to another street in the middle."""
+"""Share of the videos that cut to another street in the middle."""
 
 
 def scene(frames: int, size: tuple[int, int], seed: int) -> Iterator[tuple[Image, Image]]:
-    """Images (h, w, 3) and masks (h, w) of `WORLD`'s classes; a seed gives the same pixels."""
+    """Images (h, w, 3) and masks (h, w) of `WORLD`'s classes; equal seeds give equal pixels."""
     random = np.random.default_rng(seed)
     cut = int(random.integers(frames // 3, frames - frames // 3 + 1))
     lengths = (cut, frames - cut) if frames >= 12 and random.random() < CUTS else (frames,)
@@ -29,14 +29,15 @@ def scene(frames: int, size: tuple[int, int], seed: int) -> Iterator[tuple[Image
 
 @dataclass(frozen=True)
 class _Thing:
-    """Pictures of a thing, and where its foot stands: x in heights of the frame at row scale 1."""
+    """An object in the scene: its pictures, position and speed."""
 
     pictures: list[Sprite]
     x: float
+    """Position of its foot along the street, in frame heights at scale 1."""
     scale: float
-    """Of the row it stands on."""
+    """Scale of the row on which it stands."""
     speed: float
-    """In heights of the frame per frame, at row scale 1."""
+    """Speed in frame heights per frame, at scale 1."""
 
     def picture(self, t: int) -> Sprite:
         return self.pictures[t % len(self.pictures)]
@@ -81,7 +82,7 @@ class _Street:
         return round(share * self._height)
 
     def _camera(self, frames: int) -> NDArray[np.float64]:
-        """(frames, 3): sideways in heights, up and down in pixels, zoom."""
+        """The camera's path (frames, 3): x in frame heights, vertical shake in pixels, zoom."""
         random, t = self._random, np.arange(frames)
         pan = random.uniform(-0.03, 0.03) if random.random() < 0.75 else 0.0
         sway = random.uniform(0, 0.08) * np.sin(t * random.uniform(0.1, 0.4) + random.uniform(0, 6))
@@ -135,7 +136,7 @@ class _Street:
     def _framed(
         self, picture: Image, mask: Image, shake: float, zoom: float
     ) -> tuple[Image, Image]:
-        """Moved up or down, and magnified around the middle, by the nearest pixel."""
+        """Shift the picture vertically and magnify its centre, by nearest neighbour."""
         if shake:
             rows = np.clip(np.arange(self._height) + int(shake), 0, self._height - 1)
             picture, mask = picture[rows], mask[rows]
@@ -148,7 +149,7 @@ class _Street:
         return picture, mask
 
     def _furniture(self, reach: float) -> Iterator[_Thing]:
-        """What stands on the grass, on the pavements and on the road."""
+        """The objects on the grass, on the pavements and on the road."""
         random, night = self._random, self._weather.night
         half = self._width / self._height / 2
         for _ in range(random.integers(2, 7)):
@@ -190,7 +191,7 @@ class _Street:
     def _moving(
         self, pictures: list[Sprite], scale: float, half: float, reach: float, speed: float
     ) -> _Thing:
-        """Drawn to the right: whoever goes left is mirrored."""
+        """A moving object; sprites face right, so those that move left are mirrored."""
         if speed < 0:
             pictures = [picture.mirrored() for picture in pictures]
         return self._thing(pictures, scale, half, reach, speed)

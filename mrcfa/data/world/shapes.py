@@ -1,4 +1,4 @@
-"""A canvas for flat shapes, drawn three times as large and shrunk: soft edges, exact masks."""
+"""A canvas for flat shapes, drawn at three times the size and shrunk: soft edges, exact masks."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from mrcfa.data.world.textures import Floats
 
 OVERSAMPLING = 3
 NOTHING = 255
-"""The class of canvas that shows through."""
+"""The class of transparent pixels."""
 
 
 class Sprite:
-    """Colours (h, w, 3), opacity (h, w) and classes (h, w) of a thing, ready to be pasted."""
+    """An object ready to be pasted: colours (h, w, 3), opacity (h, w) and classes (h, w)."""
 
     def __init__(self, colour: Floats, opacity: Floats, classes: NDArray[np.uint8]) -> None:
         self.colour, self.opacity = np.clip(colour, 0, 255), opacity[..., None]
@@ -24,13 +24,13 @@ class Sprite:
         return Sprite(self.colour[:, ::-1], self.opacity[:, ::-1, 0], self.classes[:, ::-1])
 
     def hazed(self, haze: Sequence[float], share: float) -> "Sprite":
-        """Behind fog of that colour."""
+        """The sprite blended with the colour of fog, by the given share."""
         colour = self.colour * (1 - share) + np.array(haze, np.float32) * share
         return Sprite(colour, self.opacity[..., 0], self.classes)
 
 
 class Canvas:
-    """Draws in units of its height; x from 0 to `aspect`, y from 0 (top) to 1."""
+    """A canvas in units of its height: x from 0 to `aspect`, y from 0 (top) to 1."""
 
     def __init__(self, height: int, aspect: float) -> None:
         self._size = (max(2, height), max(2, round(height * aspect)))
@@ -56,7 +56,7 @@ class Canvas:
     def slanted(
         self, top: tuple[float, float], bottom: tuple[float, float], y: tuple[float, float]
     ) -> NDArray[np.bool_]:
-        """Between two rows, with (left, right) at the upper and at the lower one."""
+        """The mask of a trapezium between two rows; `top` and `bottom` are its (left, right)."""
         share = (self._y - y[0]) / (y[1] - y[0])
         left = top[0] + (bottom[0] - top[0]) * share
         right = top[1] + (bottom[1] - top[1]) * share
@@ -65,7 +65,10 @@ class Canvas:
     def paint(
         self, where: NDArray[np.bool_], colour: Sequence[float] | Floats, label: int | None = None
     ) -> None:
-        """A colour (3,) or picture (rows, columns, 3); without a label, on what is there."""
+        """Paint a colour (3,) or a picture (rows, columns, 3) where the mask is set.
+
+        Without a label, only pixels that already have a class are painted.
+        """
         if label is None:
             where = where & (self._classes != NOTHING)
         else:
@@ -74,7 +77,7 @@ class Canvas:
         self._colour[where] = values[where] if values.ndim == 3 else values
 
     def lit(self, side: float) -> None:
-        """Brighter at the top and on one side, `side` being −1 or 1."""
+        """Make the top and one side brighter: the left for `side` −1, the right for 1."""
         across = (self._x / self._x[-1] - 0.5) * side
         self._colour *= (1.12 - 0.3 * self._y + 0.18 * across)[..., None]
 

@@ -1,4 +1,4 @@
-"""What surfaces look like: noise, bricks, windows, foliage, all as float32 arrays around 1."""
+"""Textures of surfaces, such as noise, bricks and leaves, as float32 factors around 1."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ def noise(random: Random, height: int, width: int, cell: int) -> Floats:
 
 
 def fractal(random: Random, height: int, width: int, cell: int, octaves: int = 3) -> Floats:
-    """Noise of several sizes, each half as large and half as strong as the one before."""
+    """A sum of noise (height, width); each octave has half the cell size and half the strength."""
     total = np.zeros((height, width), np.float32)
     for octave in range(octaves):
         total += noise(random, height, width, max(1, cell >> octave)) / np.float32(2**octave)
@@ -28,13 +28,13 @@ def fractal(random: Random, height: int, width: int, cell: int, octaves: int = 3
 
 
 def asphalt(random: Random, height: int, width: int) -> Floats:
-    """Fine grain with darker patches."""
+    """A texture (height, width) of fine grain with darker patches."""
     grain = random.normal(0, 0.06, (height, width)).astype(np.float32)
     return 1 + grain + 0.12 * fractal(random, height, width, max(4, height // 3))
 
 
 def bricks(random: Random, height: int, width: int, course: int) -> Floats:
-    """Courses of bricks with joints; every brick has a tone of its own."""
+    """A texture (height, width) of rows of bricks with joints; every brick has its own tone."""
     course = max(3, course)
     row = np.arange(height) // course
     shifted = np.arange(width)[None, :] + (row % 2 * course)[:, None]
@@ -49,15 +49,15 @@ def plaster(random: Random, height: int, width: int) -> Floats:
 
 
 def leaves(random: Random, height: int, width: int) -> Floats:
-    """Clumps of light and shadow."""
+    """A texture (height, width) of light and dark clumps."""
     return 1 + 0.45 * fractal(random, height, width, max(4, height // 5), octaves=4)
 
 
 def clouds(random: Random, height: int, width: int) -> Floats:
-    """Opacity (height, width)."""
+    """Opacity (height, width) of clouds."""
     return np.clip(fractal(random, height, width, max(8, height // 2), 4) * 2 - 0.3, 0, 0.85)
 
 
 def shade(colour: tuple[float, ...], texture: Floats) -> Floats:
-    """A colour (3,) under a texture (h, w) -> (h, w, 3)."""
+    """Apply a texture (h, w) to a colour (3,): (h, w, 3)."""
     return texture[..., None] * np.array(colour, np.float32)

@@ -1,4 +1,4 @@
-"""Things that stand or move in a street, each with several looks, drawn once and pasted often."""
+"""Objects in a street, with several looks each: cars, buses, people, trees, poles and signs."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ CLOTHES = (
 )  # fmt: skip
 SKIN = ((232, 190, 160), (190, 140, 105), (130, 90, 62), (90, 60, 44))
 STEPS = 6
-"""Pictures of a walk."""
+"""Number of pictures of a walking person."""
 
 
 def _pick(random: Random, colours: tuple[tuple[int, int, int], ...]) -> tuple[float, ...]:
@@ -26,7 +26,7 @@ def _pick(random: Random, colours: tuple[tuple[int, int, int], ...]) -> tuple[fl
 
 
 def car(random: Random, height: int, night: bool) -> Sprite:
-    """Driving to the right: a saloon, a hatchback or a van."""
+    """A saloon, a hatchback or a van that drives to the right."""
     look = random.integers(3)
     aspect = (2.9, 2.5, 2.3)[look]
     canvas, paint = Canvas(height, aspect), _pick(random, PAINTS)
@@ -53,7 +53,7 @@ def car(random: Random, height: int, night: bool) -> Sprite:
 
 
 def bus(random: Random, height: int, night: bool) -> Sprite:
-    """To the right; one colour or two, with or without a strip of advertisement."""
+    """A bus that drives to the right, in one or two colours, some with an advertisement."""
     aspect = random.uniform(2.5, 3.1)
     canvas, paint = Canvas(height, aspect), _pick(random, PAINTS[:3] + PAINTS[5:])
     canvas.paint(canvas.box(0.03, 0.05, aspect - 0.02, 0.88), paint, BUS)
@@ -75,7 +75,7 @@ def bus(random: Random, height: int, night: bool) -> Sprite:
 
 
 def person(random: Random, height: int) -> list[Sprite]:
-    """The pictures of a walk to the right; some wear one dark colour and stand like a pole."""
+    """Pictures of a person who walks to the right; some are dark and upright like a pole."""
     upright = random.random() < 0.3
     skin, hair = _pick(random, SKIN), _pick(random, ((30, 24, 20), (96, 66, 36), (170, 170, 172)))
     coat = (62.0, 62.0, 64.0) if upright else _pick(random, CLOTHES)
@@ -104,7 +104,7 @@ def person(random: Random, height: int) -> list[Sprite]:
 
 
 def tree(random: Random, height: int) -> Sprite:
-    """A round crown of several balls, or a conifer."""
+    """A tree with a round crown, or a conifer."""
     canvas = Canvas(height, 0.75)
     bark = _pick(random, ((92, 70, 52), (70, 60, 52), (120, 104, 88)))
     canvas.paint(canvas.box(0.345, 0.5, 0.405, 1), bark, TREE)
@@ -124,7 +124,7 @@ def tree(random: Random, height: int) -> Sprite:
 
 
 def pole(random: Random, height: int, night: bool) -> Sprite:
-    """A lamp, a traffic light, a sign on a post, or a post alone."""
+    """A post, alone or with a lamp, a traffic light or a sign."""
     canvas, grey = Canvas(height, 0.4), _pick(random, ((70, 72, 76), (110, 112, 114), (60, 80, 66)))
     look = random.integers(4)
     top = (0.04, 0.2, 0.16, 0.3)[look]

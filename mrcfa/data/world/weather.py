@@ -1,4 +1,4 @@
-"""Light, fog, rain and the camera's own faults: what stands between a scene and its picture."""
+"""Light, fog, rain and camera faults, which turn a clean scene into a picture."""
 
 from dataclasses import dataclass
 
@@ -12,27 +12,27 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Weather:
-    """One scene's conditions."""
+    """The weather, light and camera of one scene."""
 
     night: bool
     fog: float
-    """How much of the horizon vanishes, 0 to 0.8."""
+    """Opacity of the fog at the horizon, 0 to 0.8."""
     haze: tuple[float, float, float]
     """The colour of fog and of the sky at the horizon."""
     rain: float
-    """How strongly streaks show; 0 for none."""
+    """Brightness of streaks of rain, in levels of 255; 0 for none."""
     snow: bool
     grain: float
     """Standard deviation of the sensor's noise, in levels of 255."""
     flicker: float
-    """By which share the exposure changes from frame to frame."""
+    """Largest relative change of the exposure in a frame."""
     faults: float
-    """The share of frames that the camera spoils: too dark, or of coarse blocks."""
+    """Share of the frames that are too dark or have coarse blocks."""
     tint: tuple[float, float, float]
 
 
 def weather(random: Random) -> Weather:
-    """A third is clear, the rest is fog, rain, snow or night; half of the sensors are noisy."""
+    """Random weather; about a third is clear, and more than half of the sensors are noisy."""
     kind = random.choice(("clear", "clear", "overcast", "fog", "rain", "snow", "night"))
     night = kind == "night"
     warm = random.uniform(-0.08, 0.08)
@@ -53,7 +53,7 @@ def weather(random: Random) -> Weather:
 
 
 class Lens:
-    """Turns a clean picture into what a sensor saw; no two frames have the same noise."""
+    """A camera model: adds exposure, blur, noise and rain to clean pictures."""
 
     def __init__(self, random: Random, conditions: Weather, size: tuple[int, int]) -> None:
         self._random, self._weather, self._size = random, conditions, size
@@ -68,7 +68,7 @@ class Lens:
         )
 
     def __call__(self, picture: Image, blur: int) -> Image:
-        """`blur` is by how many pixels the camera moved while the shutter was open."""
+        """The picture of the sensor; `blur` is the camera's motion during exposure, in pixels."""
         if blur > 1:
             picture = _smeared(picture, blur)
         gain = self._exposure * (1 + self._random.uniform(-1, 1) * self._weather.flicker)
@@ -89,14 +89,14 @@ class Lens:
         return np.clip(seen, 0, 255, out=seen).astype(np.uint8)
 
     def _shifted(self, tile: NDArray[np.int16]) -> NDArray[np.int16]:
-        """A frame's part of a larger tile, from anywhere and either way round."""
+        """A random crop of a larger tile at frame size, mirrored half of the time."""
         top, left = self._random.integers(self._margin, size=2)
         height, width = self._size
         part = tile[top : top + height, left : left + width]
         return part[:, ::-1] if self._random.random() < 0.5 else part
 
     def _streaks(self) -> NDArray[np.int16]:
-        """Rain falls in slanted lines, snow in flakes."""
+        """A tile of slanted lines of rain, or of flakes of snow."""
         height, width = (side + self._margin for side in self._size)
         tile = np.zeros((height, width), np.int16)
         unit = max(1, self._size[0] // 160)
@@ -116,7 +116,7 @@ class Lens:
 
 
 def _blocks(picture: Image, side: int) -> Image:
-    """What a starved video encoder leaves: squares of one colour, that of their middle."""
+    """The picture as blocks of their centre's colour, like video at a very low bit rate."""
     rows, columns = (
         np.minimum(np.arange(length) // side * side + side // 2, length - 1)
         for length in picture.shape[:2]
@@ -125,7 +125,7 @@ def _blocks(picture: Image, side: int) -> Image:
 
 
 def _smeared(picture: Image, pixels: int) -> Image:
-    """The mean of the picture and itself, moved by half and by all of the way."""
+    """Horizontal motion blur: the mean of the picture shifted by 0, half and all of `pixels`."""
     total = picture.astype(np.uint16)
     for shift in (pixels // 2, pixels):
         total += np.roll(picture, shift, axis=1)

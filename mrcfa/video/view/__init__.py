@@ -1,1 +1,1 @@
-"""The live view: a page that shows what `mrcfa run` sees, to any number of viewers."""
+"""The live view: a web page that shows the frames and masks of `mrcfa run`."""

@@ -1,4 +1,4 @@
-"""Where the live view listens, and the token that any address but this machine's own asks for."""
+"""The address of the live view, and the token that all addresses except loopback need."""
 
 import secrets
 import socket
@@ -13,15 +13,15 @@ _BACKLOG = 64
 
 @dataclass(frozen=True)
 class Listener:
-    """A port that is ours already; who connects waits until somebody answers."""
+    """A listening socket; connections wait until the server accepts them."""
 
     socket: socket.socket
     token: str | None = field(repr=False)
-    """None on loopback, where whoever connects is on this machine."""
+    """The token that requests must have; None on loopback."""
 
     @property
     def url(self) -> str:
-        """What to open in a browser, with the token."""
+        """The address to open in a browser, with the token."""
         host, port = self.socket.getsockname()[:2]
         host = _own_address(self.socket.family) if ip_address(host).is_unspecified else host
         host = f"[{host}]" if ":" in host else host
@@ -32,23 +32,25 @@ class Listener:
 
 
 def listen(place: str) -> Listener:
-    """Take the port that `[HOST:]PORT` names, on loopback unless it names a host; 0 is any port."""
+    """Listen at `[HOST:]PORT`; the default host is loopback, and port 0 means any free port."""
     host, port = _parsed(place)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise NotFound(f"--view {place}: there is no host {host!r}; name one of yours") from None
+        raise NotFound(
+            f"--view {place}: there is no host {host!r}; name one of this machine"
+        ) from None
     family, kind, protocol, _, address = found[0]
     opened = socket.socket(family, kind, protocol)
     try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not TIME_WAIT's for minutes
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # skip TIME_WAIT after a run
         opened.bind(address)
         opened.listen(_BACKLOG)
     except OSError as error:
         opened.close()
         raise InvalidValue(
             f"--view {place}: {host} port {port} cannot be used: {error.strerror}; "
-            "choose another one, or 0 for any that is free"
+            "choose another port, or 0 for any free one"
         ) from None
     local = ip_address(opened.getsockname()[0]).is_loopback
     return Listener(opened, None if local else secrets.token_urlsafe(16))
@@ -59,16 +61,16 @@ def _parsed(place: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        host = ""  # an address of IPv6 wants brackets, or its end would be the port
+        host = ""  # an IPv6 address without brackets, whose end would be taken for the port
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16) or (colon and not host):
         raise InvalidValue(
-            f"--view {place!r} is no [HOST:]PORT; write it like 8080, 0.0.0.0:8080 or [::1]:8080"
+            f"--view {place!r} is not [HOST:]PORT; write it like 8080, 0.0.0.0:8080 or [::1]:8080"
         )
     return host or LOOPBACK, int(port)
 
 
 def _own_address(family: int) -> str:
-    """By which others reach this machine, as its route outwards tells; no packet is sent."""
+    """This machine's address on its route to the outside; no packet is sent to find it."""
     outside = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

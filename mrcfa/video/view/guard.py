@@ -1,8 +1,8 @@
-"""Who may see the view: those with the token, or on loopback pages of this machine alone.
+"""Access control of the live view: a token (except on loopback) and checks of request headers.
 
-A browser carries any website's requests to this machine. So the name that it was asked for must be
-this machine's own (or else a domain that was pointed here could read the page), and a WebSocket
-must come from our page (browsers let any page open one).
+Any website can make a browser send requests to this machine. So on loopback the Host header must
+name this machine (otherwise a foreign domain that resolves to it could read the page), and the
+Origin of a WebSocket must be our page (browsers let any page open one).
 """
 
 import secrets
@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",  # the address holds the token
+    "Referrer-Policy": "no-referrer",  # the address contains the token
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -23,7 +23,7 @@ HEADERS = {
 
 
 def guard(token: str | None) -> Middleware:
-    """Refuses with 403 whoever may not see the view, whatever it asked for."""
+    """A middleware that answers requests without access with 403."""
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -36,24 +36,24 @@ def guard(token: str | None) -> Middleware:
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """To every answer, errors too."""
+    """Add `HEADERS` to every response, including errors."""
     response.headers.update(HEADERS)
 
 
 def _refusal(request: web.Request, token: str | None) -> str | None:
     if token is None:
         if not _is_this_machine(request.headers.get(hdrs.HOST, "")):
-            return "this view is for this machine alone; open it as localhost"
+            return "this view is only for this machine; open it as localhost"
     elif not secrets.compare_digest(request.query.get("token", "").encode(), token.encode()):
         return "wrong token; open the address that mrcfa run printed"
-    origin = request.headers.get(hdrs.ORIGIN)  # absent where no browser asks
+    origin = request.headers.get(hdrs.ORIGIN)  # only browsers send it
     if origin is not None and not _same_origin(origin, request.headers.get(hdrs.HOST, "")):
-        return "another site may not look at this view"
+        return "other sites have no access to this view"
     return None
 
 
 def _is_this_machine(host: str) -> bool:
-    """Whatever its port: an SSH tunnel has another one."""
+    """True if a Host header names loopback, with any port, because SSH tunnels change it."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ip_address(name).is_loopback

@@ -1,4 +1,4 @@
-"""The server of the live view, in a thread of its own beside the pipeline."""
+"""The server of the live view, in a thread beside the pipeline."""
 
 import asyncio
 import hashlib
@@ -26,22 +26,22 @@ from mrcfa.video.view.address import Listener
 from mrcfa.video.view.guard import add_headers, guard
 from mrcfa.video.view.screens import Screen
 from mrcfa.video.view.temperature import temperature
-from mrcfa.video.view.viewers import News, Viewer
+from mrcfa.video.view.viewers import Status, Viewer
 
 MOST_VIEWERS = 32
 MOST_CONNECTIONS = 128
-"""More are closed at once, so that files and cameras can always be opened."""
+"""Largest number of open connections, so that file descriptors remain for files and cameras."""
 _IDLE_S = 15
-"""Until a connection without a request is closed, and a viewer is asked whether it is there."""
+"""Seconds until a connection without requests is closed, and between pings to a viewer."""
 _GRACE_S = 1
 _PAUSE_S = 0.1
 _NICE = 10
 _LOG = logging.getLogger("mrcfa.view")
-_LOG.addHandler(logging.NullHandler())  # what strangers send is no news for the terminal
+_LOG.addHandler(logging.NullHandler())  # errors in foreign requests do not belong on the terminal
 
 
 class View:
-    """Screens for the pipeline to show frames on, and a page for everybody else."""
+    """The server, with one screen per input and any number of viewers."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class View:
         self._encoder = ThreadPoolExecutor(1, "mrcfa-view-encoder", _step_back)
         self.screens = [Screen(name, self._encoder, self._wake, clock) for name in names]
         self.viewers: set[Viewer] = set()
-        self._news = News()
+        self._status = Status()
         self._waking = False
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -85,14 +85,14 @@ class View:
         self.close()
 
     def close(self) -> None:
-        """Tell the viewers that it is over, and end."""
+        """Tell the viewers that the run has ended, and stop the server."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         self._encoder.shutdown()
 
     def _wake(self) -> None:
-        """From any thread: there is something new. Costs nothing while nobody looks."""
+        """Wake the viewers from any thread; cheap without viewers."""
         if self.viewers and not self._waking:
             self._waking = True
             with suppress(RuntimeError):  # the loop has ended
@@ -134,7 +134,7 @@ class View:
         await runner.cleanup()
 
     async def _accept(self, server: web.Server) -> None:
-        """One connection after the other: asyncio's own server accepts without a limit."""
+        """Accept connections up to a limit, which asyncio's own server does not have."""
         self._listener.socket.setblocking(False)
         while True:
             try:
@@ -143,7 +143,7 @@ class View:
                     await self._loop.connect_accepted_socket(server, connection)
                 else:
                     connection.close()
-            except OSError:  # it is gone again, or the process has no files left for it
+            except OSError:  # the client has left, or no file descriptor is free
                 await asyncio.sleep(_PAUSE_S)
 
     async def _send_page(self, _: web.Request) -> web.Response:
@@ -156,7 +156,7 @@ class View:
             raise web.HTTPServiceUnavailable(text=f"mrcfa: {MOST_VIEWERS} pages are open already\n")
         socket = web.WebSocketResponse(heartbeat=_IDLE_S, compress=False, max_msg_size=64)
         await socket.prepare(request)
-        viewer = Viewer(socket, self.screens, self._news)
+        viewer = Viewer(socket, self.screens, self._status)
         self.viewers.add(viewer)
         try:
             minutes = [list(screen.minute) for screen in self.screens]
@@ -173,10 +173,10 @@ class View:
     def _sample(self, ended: bool = False) -> None:
         for screen in self.screens:
             screen.sample()
-        self._news.ended = ended
+        self._status.ended = ended
         if self.viewers:
             heat = temperature()
-            self._news.tell(
+            self._status.publish(
                 inputs=[screen.facts() for screen in self.screens],
                 temperature=heat and asdict(heat),
                 viewers=len(self.viewers),
@@ -186,13 +186,13 @@ class View:
 
 
 def _step_back() -> None:
-    """The pipeline comes first on the cores; Linux has priorities for single threads."""
+    """Lower this thread's priority, so that the pipeline comes first; only Linux can do it."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def _page() -> tuple[str, str]:
-    """The page with its style and script inside, and the policy that allows these two alone."""
+    """The page with inline style and script, and the security policy that allows only these."""
     folder = resources.files("mrcfa.video.view")
     style, script, page = (
         (folder / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js", "html")

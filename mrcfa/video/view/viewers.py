@@ -1,8 +1,7 @@
-"""One open page: it asks for frames, and gets the newest one that it has not seen.
+"""Viewers: each open page requests frames and gets the newest one that it has not seen.
 
-A page says an input's number when it is ready for a frame of that input, and nothing else. So a
-page that is slow, hidden or on a bad line gets fewer frames, little is ever under way to it, and
-nobody else waits for it.
+A page sends the number of an input when it is ready for a frame of it, and nothing else. So a page
+that is slow, hidden or on a bad connection gets fewer frames and does not delay others.
 """
 
 import asyncio
@@ -15,47 +14,50 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from mrcfa.video.view.screens import Screen
 
 WINDOW = 2
-"""Frames of an input that a page may ask for ahead: one is on its way while one is drawn."""
+"""Largest number of open requests per input: one frame is sent while another is drawn."""
 _LONGEST_REQUEST = 8
 
 
 @dataclass
-class News:
-    """What all viewers are told in words; `number` counts up with every text."""
+class Status:
+    """The status of all inputs as JSON text for the viewers; `number` increases with each text."""
 
     text: str = ""
     number: int = 0
     ended: bool = False
 
-    def tell(self, **facts: object) -> None:
+    def publish(self, **facts: object) -> None:
         self.text, self.number = json.dumps(facts), self.number + 1
 
 
 @dataclass
-class Want:
-    """What a page wants of one input."""
+class Demand:
+    """One page's demand for frames of one input."""
 
     frames: int = 0
+    """Number of open requests."""
     last: int | None = None
-    """Number of the frame that was sent last."""
+    """Number of the last frame sent."""
     skipped: int = 0
-    """Frames that a newer one replaced before this page was ready."""
+    """Number of frames replaced by newer ones before the page was ready."""
 
 
 @dataclass(eq=False)
 class Viewer:
+    """One open page."""
+
     socket: web.WebSocketResponse
     screens: Sequence[Screen]
-    news: News
-    wants: list[Want] = field(init=False)
+    status: Status
+    demands: list[Demand] = field(init=False)
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there may be something to send."""
 
     def __post_init__(self) -> None:
-        self.wants = [Want() for _ in self.screens]
+        self.demands = [Demand() for _ in self.screens]
 
     async def attend(self, greeting: str) -> None:
-        """Until the page or the run ends."""
+        """Serve the page until it closes or the run ends."""
         tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._send(greeting))}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -67,38 +69,38 @@ class Viewer:
     async def _read(self) -> None:
         async for message in self.socket:
             number = _number(message.data) if message.type is WSMsgType.TEXT else None
-            if number is None or number >= len(self.wants):
+            if number is None or number >= len(self.demands):
                 await self.socket.close(code=WSCloseCode.POLICY_VIOLATION)
                 return
-            self.wants[number].frames = min(self.wants[number].frames + 1, WINDOW)
+            self.demands[number].frames = min(self.demands[number].frames + 1, WINDOW)
             self.woken.set()
 
     async def _send(self, greeting: str) -> None:
         await self.socket.send_str(greeting)
-        told = 0
+        sent = 0
         while True:
             self.woken.clear()
-            ended = self.news.ended
+            ended = self.status.ended
             for number in range(len(self.screens)):
                 await self._send_newest(number)
-            if told != self.news.number:
-                told = self.news.number
-                await self.socket.send_str(self.news.text)
+            if sent != self.status.number:
+                sent = self.status.number
+                await self.socket.send_str(self.status.text)
             if ended:
                 await self.socket.close()
                 return
             await self.woken.wait()
 
     async def _send_newest(self, number: int) -> None:
-        screen, want = self.screens[number], self.wants[number]
-        if not want.frames or screen.shot is None or screen.shot.number == want.last:
+        screen, demand = self.screens[number], self.demands[number]
+        if not demand.frames or screen.shot is None or screen.shot.number == demand.last:
             return
         packet = await screen.packet()
         newest = packet.facts["number"]
-        want.skipped += newest - want.last - 1 if want.last is not None else 0
-        want.last = newest
-        want.frames -= 1
-        await self.socket.send_bytes(packet.message(input=number, skipped=want.skipped))
+        demand.skipped += newest - demand.last - 1 if demand.last is not None else 0
+        demand.last = newest
+        demand.frames -= 1
+        await self.socket.send_bytes(packet.message(input=number, skipped=demand.skipped))
 
 
 def _number(text: str) -> int | None:

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from mrcfa.bundle import Bundle
 from mrcfa.errors import NotEqual
 from mrcfa.export.exporter import ExportOptions, export_bundle
-from mrcfa.export.onnx_graph import logits_name, to_onnx
-from mrcfa.export.ort_cpu.corners import with_corner_mask
+from mrcfa.export.onnx_graph import to_onnx
+from mrcfa.export.ort_cpu.corners import LOGITS, with_corner_mask
 from mrcfa.export.ort_cpu.retrieval import LastAxisMask
 from mrcfa.export.precision import in_fp32
 from mrcfa.export.variants import VARIANTS
@@ -43,23 +43,16 @@ def ties():
     return torch.zeros(1, CLASSES, HEIGHT, WIDTH)
 
 
-@pytest.fixture(
-    scope="module", params=[(LastAxisMask, 18), (FullSizeMask, 17), (FullSizeMask, 23)], ids=str
-)
+@pytest.fixture(scope="module", params=[17, 18, 23])
 def tail(request):
     """(1, C, h, w) logits -> mask, by the graph that was given corners."""
-    kind, opset = request.param
-    last = kind is LastAxisMask
-    name = logits_name(last)
-    shape = (1, HEIGHT, WIDTH, CLASSES) if last else (1, CLASSES, HEIGHT, WIDTH)
-    plain = to_onnx(kind(SIZE, SIZE), {name: torch.zeros(shape)}, ["mask"], opset)
-    made = with_corner_mask(plain, last)
+    logits = {LOGITS: torch.zeros(1, HEIGHT, WIDTH, CLASSES)}
+    made = with_corner_mask(to_onnx(LastAxisMask(SIZE, SIZE), logits, ["mask"], request.param))
     assert not {node.op_type for node in made.graph.node} & {"Resize"}
     session = ort.InferenceSession(made.SerializeToString())
 
     def mask(logits):
-        given = logits.permute(0, 2, 3, 1) if last else logits
-        return session.run(None, {name: np.ascontiguousarray(given)})[0]
+        return session.run(None, {LOGITS: np.ascontiguousarray(logits.permute(0, 2, 3, 1))})[0]
 
     return mask
 
@@ -113,8 +106,8 @@ def test_only_masks_of_the_networks_size_are_made_from_corners(bundle, tailored)
 def test_a_decoder_shifted_by_a_pixel_fails_the_export(tmp_path, monkeypatch, checkpoint, bundle):
     source = Bundle.open(bundle("b0"))
 
-    def shifted(decoder, classes_last):
-        model = with_corner_mask(decoder, classes_last)
+    def shifted(decoder):
+        model = with_corner_mask(decoder)
         (margins,) = (each for each in model.graph.initializer if each.name == "start")
         margins.CopyFrom(onnx.numpy_helper.from_array(np.array([2, 1]), "start"))
         (ends,) = (each for each in model.graph.initializer if each.name == "end")
@@ -127,7 +120,7 @@ def test_a_decoder_shifted_by_a_pixel_fails_the_export(tmp_path, monkeypatch, ch
         return to_onnx(module, inputs, *rest, **named)
 
     monkeypatch.setattr("mrcfa.export.exporter.to_onnx", traced)
-    monkeypatch.setattr("mrcfa.export.ort_cpu.arrangement.with_corner_mask", shifted)
+    monkeypatch.setattr("mrcfa.export.exporter.with_corner_mask", shifted)
     options = ExportOptions((96, 160), variants=[VARIANTS["fp32"]])
     weights = checkpoint("b0", source.config.depths)
     with pytest.raises(NotEqual, match=naming("fp32", "pixels with the same class")):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mrcfa.export.ort_cpu.refinement import Aggregation, Maps, first_step, layers
+from mrcfa.export.ort_cpu.refinement import Maps, SplitMAA, layers, new_sar
 from mrcfa.export.refinement import Affinity, Queries, steps_of
 from mrcfa.model.affinity import Refinement
 
@@ -95,7 +95,7 @@ def test_aggregation_adds_maps_that_owe_different_divisions(refined):
         made = over_tokens(before, maps.shape[2:]) if refine else nn.Sequential()
         given.append(made(maps_of(maps)))
     upsampled = F.interpolate(expected[0], size=GRID, mode="bilinear", align_corners=True)
-    step = Aggregation(over_tokens(block))
+    step = SplitMAA(over_tokens(block))
     close(tensor_of(step(*given)), block(upsampled + expected[1]))
 
 
@@ -104,7 +104,7 @@ def test_a_raw_map_joins_every_channel():
     small, large = torch.randn(TOKENS, 1, 3, 5), torch.randn(TOKENS, 1, *GRID)
     upsampled = F.interpolate(coarse(small), size=GRID, mode="bilinear", align_corners=True)
     coarser = over_tokens(coarse, (3, 5))(maps_of(small))
-    step = Aggregation(over_tokens(block))
+    step = SplitMAA(over_tokens(block))
     close(tensor_of(step(coarser, maps_of(large))), block(upsampled + large))
 
 
@@ -114,9 +114,7 @@ def test_the_conv_of_the_affinity_is_the_affinity_of_the_convolved_queries(outpu
     block = refinement(1, (outputs,))
     keys, queries = torch.randn(1, TOKENS, channels), torch.randn(1, GRID[0] * GRID[1], channels)
     affinity = (keys @ queries.transpose(1, 2)).view(TOKENS, 1, *GRID)
-    (step,) = steps_of(block, channels)
-    kernels, norm = first_step(step, TOKENS, GRID)
-    convolve = Queries(GRID, channels, kernels)
-    asked = convolve(queries / channels**0.5)
-    maps = Maps([Affinity(GRID, 1)(keys, each) for each in asked])
-    close(tensor_of(norm.double()(maps)), block(affinity))
+    sar = new_sar(steps_of(block, channels), TOKENS, GRID)
+    images = Queries(GRID, channels, sar.kernels)(queries / channels**0.5)
+    maps = Maps([Affinity(GRID, 1)(keys, image) for image in images])
+    close(tensor_of(sar.double()(maps)), block(affinity))

@@ -4,14 +4,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mrcfa.export.decoder import Retrieval, Scores
 from mrcfa.export.ort_cpu.retrieval import (
     LARGEST_EXPONENT,
     LastAxisMask,
     LastAxisRetrieval,
     LastAxisScores,
+    LastAxisSoftmax,
 )
-from mrcfa.export.refinement import Topped
+from mrcfa.export.refinement import MapsWithMaximum
+from mrcfa.export.retrieval import Retrieval, Scores
 from mrcfa.model.frames import FullSizeMask
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -35,16 +36,16 @@ def inputs():
 @pytest.mark.parametrize("group", [TOKENS, 8, 4])
 def test_the_division_after_the_product_gives_the_same_logits(inputs, offset, group):
     base, maps, values = inputs
-    kept = Topped.of(maps[:, :KEPT].float().unflatten(2, GRID))
+    kept = MapsWithMaximum.of(maps[:, :KEPT].float().unflatten(2, GRID))
     plain = Retrieval(KEPT)(kept, values[:, :KEPT, :-1].float())
     plain_logits = Scores(QUARTER)(base.float(), [plain]).double()
     last, found = LastAxisRetrieval(offset).double(), []
     for tokens in zip(maps.split(1), values.split(1), strict=True):
-        sums = None
-        for part in zip(*(each.split(group, dim=1) for each in tokens), strict=True):
-            new = last(*part)
-            sums = new if sums is None else sums.merged(new)
-        found.append(sums.sums)
+        merged = None
+        for part in zip(*(tensor.split(group, dim=1) for tensor in tokens), strict=True):
+            new = LastAxisSoftmax(*last(*part))
+            merged = new if merged is None else merged.merged(new)
+        found.append(merged)
     logits = LastAxisScores(QUARTER)(base, found).permute(0, 3, 1, 2)
     torch.testing.assert_close(logits, plain_logits, rtol=1e-5, atol=1e-5)
 
@@ -56,7 +57,7 @@ def test_fp32_holds_the_sums_at_the_edge_of_what_fits():
     for level in (0.0, bound):
         maps = torch.full((1, TOKENS, positions), level).float()
         values = F.pad(torch.full((1, TOKENS, CLASSES), 1e6), (0, 1), value=1.0).float()
-        found = last(maps, values).sums
+        found = LastAxisSoftmax(*last(maps, values))
         logits = LastAxisScores(GRID)(torch.zeros(1, CLASSES, *GRID).float(), [found])
         torch.testing.assert_close(logits, torch.full_like(logits, 1e6))
 

@@ -44,8 +44,8 @@ def images(once: Callable[..., Path], written: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="session")
 def options(images: Path) -> Callable[..., QuantizeOptions]:
     def made(**changes: Any) -> QuantizeOptions:
-        told = {"data": str(images), "frames": FRAMES, "keep_loss": 100.0, "threads": 1}
-        return QuantizeOptions(**{**told, **changes})
+        usual = {"data": str(images), "frames": FRAMES, "keep_loss": 100.0, "threads": 1}
+        return QuantizeOptions(**{**usual, **changes})
 
     return made
 

@@ -1,4 +1,4 @@
-"""Frames to calibrate on: where they come from, and what is refused."""
+"""Frames for calibration: their sources, and data that is refused."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SIZE = (96, 160)
 
 @pytest.fixture
 def opened(bundle):
-    """Of a model that looks two frames back."""
+    """A bundle whose model looks two frames back."""
     return Bundle.open(bundle("b0", references=(2, 1)))
 
 
@@ -35,7 +35,7 @@ def test_a_video_gives_stretches_from_its_start_to_its_end(opened, tmp_path, wri
 def test_frames_have_the_size_of_the_bundle(opened, tmp_path, written):
     large = [np.repeat(np.repeat(image, 2, 0), 2, 1) for image in noise(6)]
     shown = footage(str(written(tmp_path / "video", large)), None, 6, opened)
-    assert {each.image.shape for each in shown.streams[0]} == {(*SIZE, 3)}
+    assert {frame.image.shape for frame in shown.streams[0]} == {(*SIZE, 3)}
 
 
 @pytest.mark.parametrize(

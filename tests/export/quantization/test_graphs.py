@@ -1,4 +1,4 @@
-"""What 8-bit graphs look like and compute."""
+"""8-bit graphs: their nodes, and the numbers that they compute."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""What a candidate's masks are worth against the reference's."""
+"""The score of a candidate's masks against the reference's."""
 
 from contextlib import nullcontext
 
@@ -7,13 +7,13 @@ import pytest
 
 import mrcfa.export.quantization.loss as loss
 from mrcfa.bundle import Bundle
-from mrcfa.export.quantization.footage import Footage, Shown
+from mrcfa.export.quantization.footage import Footage, FootageFrame
 
 SIZE = (96, 160)
 
 
 class Shower:
-    """A stream whose masks are told: those of frame n are `masks[n]`."""
+    """A stream with given masks: frame n has `masks[n]`."""
 
     def __init__(self, masks):
         self._masks = masks
@@ -27,17 +27,17 @@ class Shower:
 
 @pytest.fixture
 def score(bundle, monkeypatch):
-    """`score(wanted, found)`: of streams of masks."""
+    """`score(wanted, found)`: the score of streams of masks, against those of the reference."""
 
     def scored(wanted, found):
         numbers = iter(range(255))
         streams = [
-            [Shown(np.full((*SIZE, 3), next(numbers), np.uint8), None) for _ in stream]
+            [FootageFrame(np.full((*SIZE, 3), next(numbers), np.uint8), None) for _ in stream]
             for stream in wanted
         ]
         masks = {
-            None: [each for stream in wanted for each in stream],
-            "int8": [each for stream in found for each in stream],
+            None: [mask for stream in wanted for mask in stream],
+            "int8": [mask for stream in found for mask in stream],
         }
         monkeypatch.setattr(
             loss,

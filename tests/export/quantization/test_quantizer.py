@@ -1,4 +1,4 @@
-"""`mrcfa quantize`: what it adds to a bundle, and that it adds it whole or not at all."""
+"""`mrcfa quantize` adds a whole variant to a bundle, or nothing."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""How many blocks the walk takes."""
+"""The number of blocks that the search finds."""
 
 import pytest
 from naming import naming

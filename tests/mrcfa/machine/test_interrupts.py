@@ -36,12 +36,12 @@ def test_every_signal_that_ends_programs_is_an_interrupt(number):
         assert interrupted.is_set()
 
 
-def test_signals_at_once_are_one_wish_and_a_later_one_interrupts(monkeypatch):
+def test_signals_at_once_are_one_request_and_a_later_one_interrupts(monkeypatch):
     with first_interrupt() as interrupted:
         for number in ENDING * 2:
             send(number)
         assert interrupted.is_set()
-        monkeypatch.setattr(interrupts, "ONE_WISH_S", -1)
+        monkeypatch.setattr(interrupts, "SAME_REQUEST_S", -1)
         with pytest.raises(KeyboardInterrupt):
             send(signal.SIGTERM)
 

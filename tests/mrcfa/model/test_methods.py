@@ -61,7 +61,7 @@ def test_the_pyramid_retrieves_constant_values_as_they_are_at_the_coarsest_scale
     config = preset("vspw", "b0", size=SIZE, classes=5, scales=1, method=Method.FEATURE_PYRAMID)
     model = build_model(config, seed=1)
     features = model.encode(torch.randn(1, 3, *SIZE))
-    target, reference = model.ask(features), model.answer(features)
+    target, reference = model.as_target(features), model.as_reference(features)
     constant = reference._replace(values=torch.full_like(reference.values, 3.0))
     found = model.retrieve(target, constant)
     torch.testing.assert_close(found, torch.full_like(found, 3.0))

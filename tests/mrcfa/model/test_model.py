@@ -32,9 +32,9 @@ def test_stage_features_are_the_authors(backbone, frames, golden_model, clip):
 def test_selected_tokens_and_affinities_are_the_authors(backbone, golden_model, clip):
     model, wanted = golden_model(backbone), golden(backbone, 4)
     frames = normalised(clip(4, 96, 160))
-    target = model.ask(model.encode(frames[:, -1]))
+    target = model.as_target(model.encode(frames[:, -1]))
     for number in range(3):
-        reference = model.answer(model.encode(frames[:, number]))
+        reference = model.as_reference(model.encode(frames[:, number]))
         tokens = np.flatnonzero(np.unpackbits(wanted["selected"][number])[:15])
         assert model.select(target, reference)[0].tolist() == tokens.tolist()
         # With one-hot values, channel n of what is retrieved is the weight of token n.

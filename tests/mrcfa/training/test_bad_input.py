@@ -90,7 +90,7 @@ def test_no_masks_at_all_are_told(data, command):
         mask.unlink()
     code, _, err = command("train", data, *WORDS)
     assert code == 2
-    assert "is not complete: it has no masks" in err
+    assert "is incomplete: it has no masks" in err
     assert not Path("run").exists()
 
 
@@ -105,7 +105,7 @@ def test_a_class_that_never_occurs_mixed_sizes_and_short_videos_are_told_once(da
     for things in (
         ("frames have 2 sizes", "32x64", "64x96", "--size"),
         ("short", "reference 9 frames"),
-        ("tree never occurs", 2),
+        ("never occur", "tree", 2),
     ):
         assert sum(names(line, *things) for line in err.splitlines()) == 1
 
@@ -219,7 +219,7 @@ def test_a_disk_that_is_full_at_the_end_is_told_and_the_run_can_be_finished(
         patch.setattr(Path, "write_bytes", full)
         code, _, err = command("train", data, *words)
     assert code == 2
-    assert "No space left on device; make room and finish the run with --resume" in err
+    assert names(err, "No space left on device", "--resume")
     assert read_facts(Path("run", LAST)).iteration == 1
     assert command("train", data, *words, "--resume")[0] == 0
     assert read_facts(Path("run", LAST)).iteration == 2
@@ -320,20 +320,17 @@ def test_a_checkpoint_of_other_classes_gets_new_classifiers_or_is_refused(data, 
     more = ("--iterations", 1, "--weights", Path("run", BEST), "-o", "second")
     code, _, err = command("train", data, *WORDS, *more)
     assert code == 0
-    said = "run/best.safetensors has nothing that fits linear_pred, classify: that starts anew"
-    assert said in err
+    assert names(err, "run/best.safetensors", "linear_pred", "classify")
     code, _, err = command("eval", "run", data)
     assert code == 2
-    assert f"run has 3 classes and {data} 4; evaluate it on its own dataset" in err
+    assert f"run has 3 classes, but {data} has 4; evaluate it on its own dataset" in err
 
 
 def test_segformer_takes_no_references(data, command):
     words = ("--method", "segformer", "--references", "3")
     code, _, err = command("train", data, *WORDS, *words)
-    assert (code, err) == (
-        2,
-        "mrcfa: segformer segments every frame by itself; leave --references out\n",
-    )
+    assert code == 2
+    assert names(err, "segformer", "--references")
 
 
 def test_a_profile_says_how_a_step_is_spent(data, command):

@@ -61,7 +61,7 @@ def finished(data, tmp_path_factory):
     """A run to its end, what it was told to show, and what it said is the best."""
     run, shown = tmp_path_factory.mktemp("finished") / "run", []
     with torch.enable_grad():
-        best = train(data, config(), QUICK, options(run), show=lambda *each: shown.append(each))
+        best = train(data, config(), QUICK, options(run), progress=lambda *each: shown.append(each))
     return run, shown, best
 
 
@@ -153,7 +153,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(data, tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        train(data, config(), recipe, options(tmp_path / "parts", validate_every=6), show=stop)
+        train(data, config(), recipe, options(tmp_path / "parts", validate_every=6), progress=stop)
     assert read_facts(tmp_path / "parts" / LAST).iteration == 4
     train(data, config(), recipe, options(tmp_path / "parts", validate_every=6, resume=True))
     whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")

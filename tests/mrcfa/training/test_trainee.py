@@ -46,8 +46,9 @@ def plainly(learner, frames, labels):
         rows = slice(frame * len(frames), (frame + 1) * len(frames))
         return type(model.encode(frames[:1, 0]))(tuple(s[rows] for s in stages), fused[rows])
 
-    target = model.ask(of(count - 1))
-    retrieved = [model.retrieve(target, model.answer(of(number))) for number in range(count - 1)]
+    target = model.as_target(of(count - 1))
+    earlier = [model.as_reference(of(number)) for number in range(count - 1)]
+    retrieved = [model.retrieve(target, reference) for reference in earlier]
     heads = [head(image) for head, image in zip(learner.deco, retrieved, strict=True)]
     heads.append(model.classify(sum(retrieved) / len(retrieved) + target.feature))
     losses = []

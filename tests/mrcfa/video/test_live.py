@@ -11,7 +11,7 @@ from network_camera import network_camera
 from mrcfa.video.feed import Feed, take_round
 from mrcfa.video.latency import Latencies
 from mrcfa.video.overlay import Renderer, Style
-from mrcfa.video.rounds import InTurn
+from mrcfa.video.rounds import Sequential
 from mrcfa.video.segment import Input, segment
 from mrcfa.video.session import Session
 from mrcfa.video.sources import Frame, Source, open_source
@@ -129,7 +129,7 @@ def outrun(frames):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Latencies, "add", added)
         one = Input(camera, MASKS, lambda name, _: names.append(int(name)), newest=True)
-        (tally,) = segment([one], InTurn([backend]), clock=clock).tallies
+        (tally,) = segment([one], Sequential([backend]), clock=clock).tallies
     return camera, tally, names
 
 
@@ -157,7 +157,9 @@ class Burst(Source):
 def test_every_frame_of_a_live_source_may_be_asked_for(every_frame, tmp_path):
     source, place = Burst("a burst", Fraction(30), None), str(tmp_path / "a.npz")
     blind = Blind()
-    done = Session(blind, InTurn([blind])).run([source], [place], Look(), every_frame=every_frame)
+    done = Session(blind, Sequential([blind])).run(
+        [source], [place], Look(), every_frame=every_frame
+    )
     (tally,) = done.tallies
     assert tally.frames + tally.dropped == 60
     with np.load(place) as saved:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from mrcfa.errors import MrcfaError
-from mrcfa.video.feed import ahead
+from mrcfa.video.feed import prefetched
 from mrcfa.video.overlay import Renderer, Style
-from mrcfa.video.rounds import InTurn, Overlapping
-from mrcfa.video.segment import Input, behind, segment
+from mrcfa.video.rounds import Overlapping, Sequential
+from mrcfa.video.segment import Input, in_background, segment
 from mrcfa.video.sources import Frame, Source
 
 MASKS = Renderer(Style.MASK, ("dark", "light"), np.zeros((2, 3), np.uint8))
@@ -56,7 +56,7 @@ def noise(frames, seed=0, size=(24, 32)):
 def run(source, segmenter, **options):
     written = {}
     inputs = [Input(source, MASKS, written.__setitem__)]
-    return segment(inputs, InTurn([segmenter]), **options), written
+    return segment(inputs, Sequential([segmenter]), **options), written
 
 
 def test_every_frame_is_segmented_once_and_in_order():
@@ -91,7 +91,7 @@ def test_decoding_and_encoding_happen_while_the_backend_works():
         written.append(name)
 
     inputs = [Input(Pictures(decoded()), MASKS, encode)]
-    summary = segment(inputs, InTurn([Meeting(seconds)]))
+    summary = segment(inputs, Sequential([Meeting(seconds)]))
     assert summary.tallies[0].complaint is None
     assert written == ["0", "1", "2", "3"]
     assert summary.backend_seconds >= len(images) * seconds
@@ -145,7 +145,7 @@ def test_an_error_in_any_thread_ends_the_run_with_it(broken):
         segmenter.reset = fail
     write = fail if broken == "sink" else lambda *_: None
     with pytest.raises(MrcfaError, match="broken"):
-        segment([Input(Pictures(noise(9)), MASKS, write)], InTurn([segmenter]))
+        segment([Input(Pictures(noise(9)), MASKS, write)], Sequential([segmenter]))
 
 
 def test_a_source_that_ends_or_fails_lets_the_others_go_on():
@@ -161,13 +161,13 @@ def test_a_source_that_ends_or_fails_lets_the_others_go_on():
         Input(source, MASKS, lambda name, _, names=names: names.append(name))
         for source, names in zip(sources, written, strict=True)
     ]
-    done = segment(inputs, InTurn([Threshold() for _ in sources]))
+    done = segment(inputs, Sequential([Threshold() for _ in sources]))
     assert [tally.frames for tally in done.tallies] == [3, 2, 0, 1, 12]
     assert [len(names) for names in written] == [3, 2, 0, 1, 12]
     assert [tally.complaint for tally in done.tallies] == [
         None,
         "the cable was cut",
-        "the test has no frames in the part asked for",
+        "the test has no frames in the selected time span",
         "the test failed after 1 frame: ValueError('a bug')",
         None,
     ]
@@ -274,7 +274,7 @@ def test_reading_ahead_stops_at_its_depth():
             produced.append(number)
             yield number
 
-    items = ahead(numbers(), depth=3)
+    items = prefetched(numbers(), depth=3)
     assert next(items) == 0
     time.sleep(0.2)
     assert len(produced) <= 5  # one taken, three waiting, one that waits for its place
@@ -283,7 +283,7 @@ def test_reading_ahead_stops_at_its_depth():
 
 def test_work_left_behind_is_done_when_the_block_ends():
     done = []
-    with behind(done.append) as put:
+    with in_background(done.append) as put:
         for number in range(10):
             put(number)
     assert done == list(range(10))

@@ -42,5 +42,5 @@ def test_a_bundle_is_opened_once_for_all_inputs(bundle, monkeypatch):
 
 def test_more_inputs_than_slots_are_refused_at_once(bundle):
     three = open_session(bundle("b0", streams=2, variants=("fp32",)), "onnxruntime:cpu", 3)
-    with pytest.raises(MrcfaError, match=r"has 2 slots and there are 3 inputs; .* --streams 3$"):
+    with pytest.raises(MrcfaError, match=r"has 2 slots for 3 inputs; .* --streams 3$"):
         three.__enter__()

@@ -98,7 +98,7 @@ def test_the_same_part_of_a_folder_has_the_same_frames(folder, video, span):
 
 
 def test_a_stretch_of_time_ends_after_it_starts():
-    with pytest.raises(MrcfaError, match="--start 3 --end 2 is no stretch of time"):
+    with pytest.raises(MrcfaError, match="--start 3 --end 2 is not a time span"):
         Span(start=3, end=2)
 
 
@@ -311,7 +311,7 @@ def test_a_video_whose_index_is_missing_cannot_be_opened(tmp_path):
 def test_an_unknown_codec_is_named_as_the_reason(tmp_path):
     path = write_mp4(tmp_path / "strange.mp4", pictures(2))
     path.write_bytes(path.read_bytes().replace(b"avc1", b"zzzz"))
-    with pytest.raises(MrcfaError, match="has a codec unknown to FFmpeg"):
+    with pytest.raises(MrcfaError, match="has a codec that FFmpeg does not know"):
         open_source(str(path))
 
 
@@ -433,7 +433,7 @@ def test_raw_frames_come_from_standard_input(monkeypatch):
     frames = list(source)
     assert [frame.image.shape for frame in frames] == [(4, 6, 3)] * 2
     assert [int(frame.image.max()) // 4 for frame in frames] == [1, 3]
-    assert source.complaint == "the last frame on standard input was lost: 4 of 72 bytes came"
+    assert source.complaint == "the last frame on standard input was lost: only 4 of 72 bytes came"
 
 
 @pytest.mark.parametrize(
@@ -443,9 +443,9 @@ def test_raw_frames_come_from_standard_input(monkeypatch):
         ("nowhere/*.png", None, r"nowhere/\*\.png has no images"),
         ("-", None, "add --raw HEIGHTxWIDTH"),
         ("tests", (4, 6), "read tests without it"),
-        ("/dev/null", None, "/dev/null cannot be opened: .*; see that it is plugged in"),
-        ("97", None, "camera 97 cannot be opened: .*; see that it is plugged in"),
-        ("rtsp://127.0.0.1:9/gone", None, "gone cannot be opened: .*; see that it is on"),
+        ("/dev/null", None, "/dev/null cannot be opened: .*; check that it is plugged in"),
+        ("97", None, "camera 97 cannot be opened: .*; check that it is plugged in"),
+        ("rtsp://127.0.0.1:9/gone", None, "gone cannot be opened: .*; check that it is on"),
     ],
 )
 def test_what_cannot_be_read_is_told_in_a_sentence(place, raw, message):
@@ -492,7 +492,7 @@ def transport_stream(path):
 
 
 def test_a_folder_without_images_says_what_is_read(tmp_path):
-    with pytest.raises(MrcfaError, match=r"has no images; \.bmp, \.jpeg, \.jpg"):
+    with pytest.raises(MrcfaError, match=r"has no images; .* \.bmp, \.jpeg, \.jpg"):
         open_source(str(tmp_path))
 
 

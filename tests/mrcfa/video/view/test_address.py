@@ -33,7 +33,7 @@ def test_any_other_address_has_a_token_of_its_own_in_its_url():
     ["", "eighty", "65536", "-1", "80.5", ":8080", "host:", "::1:8080", "²", "[::1]", "1 2"],
 )
 def test_what_is_no_port_is_refused_with_an_example(place):
-    with pytest.raises(MrcfaError, match=r"is no \[HOST:\]PORT; write it like 8080"):
+    with pytest.raises(MrcfaError, match=r"is not \[HOST:\]PORT; write it like 8080"):
         listen(place)
 
 

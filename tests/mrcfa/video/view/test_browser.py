@@ -49,7 +49,7 @@ def test_opacity_and_classes_change_the_picture(browser):
 
 def test_the_page_follows_the_newest_frame_and_says_how_it_fares(browser):
     with viewing() as view:
-        view.screens[0].tell("live")
+        view.screens[0].set_state("live")
         tab = browser.open(view.url)
         for number in range(1, 31):
             show(view, dropped=2 * number)
@@ -57,18 +57,18 @@ def test_the_page_follows_the_newest_frame_and_says_how_it_fares(browser):
         tab.until("document.getElementById('status').textContent == 'live'")
         tab.until("document.getElementById('dropped').textContent == '60'")
         tab.until("document.querySelector('#rates path')?.getAttribute('d').includes('L')")
-        view.screens[0].tell("lost", "front broke off")
-        said = tab.until("document.querySelector('.word:not([hidden])')?.textContent")
-        assert said == "front broke off; trying again"
-        view.screens[0].tell("live")
+        view.screens[0].set_state("lost", "front broke off")
+        said = tab.until("document.querySelector('.notice:not([hidden])')?.textContent")
+        assert said == "front broke off; reconnecting"
+        view.screens[0].set_state("live")
         show(view)
-        tab.until("document.querySelector('.word').hidden")
+        tab.until("document.querySelector('.notice').hidden")
         view.close()
         tab.until("document.getElementById('status').textContent == 'ended'")
-        said = tab.value("document.querySelector('.word').textContent")
+        said = tab.value("document.querySelector('.notice').textContent")
         assert said == "the run has ended"
         assert tab.value(
-            "document.querySelector('.word').getBoundingClientRect().top"
+            "document.querySelector('.notice').getBoundingClientRect().top"
             " >= document.querySelector('canvas').getBoundingClientRect().bottom"
         )
         tab.close()
@@ -104,7 +104,7 @@ def test_one_of_several_inputs_may_be_chosen(browser):
             show(view, 1)
             number = view.screens[1].shot.number
             tab.until(f"document.querySelectorAll('canvas')[1].dataset.number == {number}")
-        assert viewer.wants[0].last <= 3  # what was asked for before, and no more
+        assert viewer.demands[0].last <= 3  # what was asked for before, and no more
         tab.value("document.querySelectorAll('nav button')[0].click()")
         tab.until("document.querySelector('canvas').dataset.number == 6")
         tab.close()
@@ -116,9 +116,9 @@ def test_nothing_is_wider_than_the_window(browser, width):
     with viewing(*names) as view:
         for number in range(3):
             show(view, number, dropped=1_234_567)
-        view.screens[1].tell("lost", "x" * 200)
+        view.screens[1].set_state("lost", "x" * 200)
         tab = browser.open(view.url, width)
-        tab.until("!!document.querySelector('.word.lost:not([hidden])')")
+        tab.until("!!document.querySelector('.notice.lost:not([hidden])')")
         tab.until("document.getElementById('dropped').textContent.length > 1")
         assert tab.value("document.documentElement.scrollWidth") <= width
         wide = tab.value(
@@ -148,15 +148,15 @@ def test_a_hidden_page_asks_for_nothing_and_a_shown_one_goes_on(browser):
         tab.until(SHOWN.format(1))
         tab.value("Object.defineProperty(document, 'hidden', {value: true, configurable: true}), 0")
         (viewer,) = view.viewers
-        while tab.value("screens[0].owed") < 2:  # what it asked for before it was hidden
+        while tab.value("screens[0].credit") < 2:  # what it asked for before it was hidden
             show(view)
-        before = viewer.wants[0].last
+        before = viewer.demands[0].last
         for _ in range(10):
             show(view)
-        assert viewer.wants[0].last == before
+        assert viewer.demands[0].last == before
         tab.value("delete document.hidden, document.dispatchEvent(new Event('visibilitychange'))")
         tab.until(SHOWN.format(view.screens[0].shot.number))
-        assert viewer.wants[0].skipped >= 9
+        assert viewer.demands[0].skipped >= 9
         tab.close()
 
 

@@ -17,7 +17,7 @@ from browser import until
 from viewing import PATIENCE_S, opened, show, viewing, visit
 
 from mrcfa.video.feed import Arrival
-from mrcfa.video.rounds import InTurn
+from mrcfa.video.rounds import Sequential
 from mrcfa.video.segment import Input, Tally, segment
 from mrcfa.video.sources import Frame, Source
 from mrcfa.video.style import Look
@@ -175,12 +175,12 @@ def test_a_viewer_that_never_reads_holds_up_neither_the_pipeline_nor_other_viewe
             until(lambda: seen and seen[-1] == view.screens[0].shot.number)
 
         one = Input(Noise(60), lambda image, mask: mask, lambda *_: None, watch=watch)
-        done = segment([one], InTurn([Blind()]))
+        done = segment([one], Sequential([Blind()]))
         other.join(PATIENCE_S)
         assert done.frames == 60
         assert seen == [*range(1, 61)]
         assert stuck in view.viewers
-        assert 1 <= stuck.wants[0].last < 60
+        assert 1 <= stuck.demands[0].last < 60
 
 
 def test_closing_pages_frees_everything():
@@ -286,10 +286,10 @@ def test_states_and_the_end_are_told():
 
         async def look(page):
             await page.frame()
-            view.screens[1].tell("lost", "rear broke off")
+            view.screens[1].set_state("lost", "rear broke off")
             news = await page.until_told(lambda news: news["inputs"][1]["state"] == "lost")
             assert news["inputs"][0]["dropped"] == 7
-            assert news["inputs"][1]["said"] == "rear broke off"
+            assert news["inputs"][1]["message"] == "rear broke off"
             assert not news["ended"]
             closing = threading.Thread(target=view.close)
             closing.start()

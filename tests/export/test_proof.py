@@ -10,8 +10,8 @@ from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.bundle.manifest import Output
 from mrcfa.data.presets import preset
 from mrcfa.errors import NotEqual
-from mrcfa.export import check
-from mrcfa.export.check import Proof, check_graphs, compared_frames
+from mrcfa.export import proof as proof_module
+from mrcfa.export.proof import Proof, check_graphs, compared_frames
 from mrcfa.export.variants import VARIANTS
 from mrcfa.model.methods import build_model
 from mrcfa.model.weights import load_weights
@@ -50,7 +50,7 @@ def proof(bundle):
 def test_frames_between_those_compared_are_remembered(proof, monkeypatch):
     """The last frame's references are frames that nothing was compared of."""
     whole = proof()
-    monkeypatch.setattr(check, "AFFINITIES", 1)
+    monkeypatch.setattr(proof_module, "AFFINITIES", 1)
     some = proof()
     assert (list(whole.frames), list(some.frames)) == (list(range(12)), [0, 11])
     assert (some.masks == whole.masks[[0, 11]]).all()

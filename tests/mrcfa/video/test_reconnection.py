@@ -1,4 +1,4 @@
-"""Cameras that break off and come back, without waiting for any of it."""
+"""Cameras that fail and come back, without waiting for any of it."""
 
 import threading
 from fractions import Fraction
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mrcfa.errors import MrcfaError
-from mrcfa.video.revival import Followed, Revived
-from mrcfa.video.rounds import InTurn
+from mrcfa.video.reconnection import MonitoredSource, ReconnectingSource
+from mrcfa.video.rounds import Sequential
 from mrcfa.video.segment import Input, segment
 from mrcfa.video.sources import Frame, Source
 
@@ -42,8 +42,8 @@ class Seconds:
         self.now += 1
 
 
-def revived(first, *answers, told=None):
-    """A camera that is opened again with each of the answers in turn, and then stopped."""
+def reconnecting(first, *answers, reports=None):
+    """A camera that is reopened with each of the answers, and then stopped."""
     clock, left = Seconds(), list(answers)
 
     def reopen():
@@ -57,47 +57,47 @@ def revived(first, *answers, told=None):
         if not left:
             source.stop()
 
-    tell = (lambda *_: None) if told is None else lambda *word: told.append(word)
-    source = Revived(first, tell, reopen, wait, clock)
+    report = (lambda *_: None) if reports is None else lambda *state: reports.append(state)
+    source = ReconnectingSource(first, report, reopen, wait, clock)
     return source
 
 
 def test_frames_go_on_when_the_camera_is_back_and_keep_the_time():
-    gone = MrcfaError("camera 0 cannot be opened: No such device; see that it is plugged in")
-    told = []
-    source = revived(Camera(3, "camera 0 broke off: I/O error"), gone, gone, Camera(2), told=told)
+    gone = MrcfaError("camera 0 cannot be opened: No such device; check that it is plugged in")
+    reports, cut = [], Camera(3, "camera 0 was interrupted: I/O error")
+    source = reconnecting(cut, gone, gone, Camera(2), reports=reports)
     frames = list(source)
-    assert [(int(frame.name), frame.take) for frame in frames] == [
+    assert [(int(frame.name), frame.segment) for frame in frames] == [
         (0, 0),
         (1, 0),
         (2, 0),
         (30, 1),  # three seconds later, at ten frames a second
         (31, 1),
     ]
-    words = [word for word, before in zip(told, [None, *told], strict=False) if word != before]
-    assert words == [
+    changes = [one for one, before in zip(reports, [None, *reports], strict=False) if one != before]
+    assert changes == [
         ("live", ""),
-        ("lost", "camera 0 broke off: I/O error"),
+        ("lost", "camera 0 was interrupted: I/O error"),
         ("lost", str(gone)),
         ("live", ""),
-        ("lost", "camera 0 gives no more frames"),
+        ("lost", "camera 0 sends no more frames"),
     ]
     assert source.complaint is None
     assert source.live
 
 
 def test_a_camera_that_fails_with_a_sentence_is_lost_and_not_the_end():
-    source = revived(Camera(1, error=MrcfaError("the cable was cut")), Camera(1))
-    assert [frame.take for frame in source] == [0, 1]
+    source = reconnecting(Camera(1, error=MrcfaError("the cable was cut")), Camera(1))
+    assert [frame.segment for frame in source] == [0, 1]
 
 
 def test_a_bug_is_no_loss():
     with pytest.raises(ValueError, match="a bug"):
-        list(revived(Camera(1, error=ValueError("a bug")), Camera(1)))
+        list(reconnecting(Camera(1, error=ValueError("a bug")), Camera(1)))
 
 
 def test_frame_numbers_never_go_back():
-    source = revived(Camera(100), Camera(5))
+    source = reconnecting(Camera(100), Camera(5))
     numbers = [int(frame.name) for frame in source]
     assert numbers == sorted(set(numbers))
 
@@ -121,15 +121,15 @@ class Memory:
 def test_the_state_starts_anew_when_the_camera_is_back(newest):
     memory, written = Memory(), []
     one = Input(
-        revived(Camera(4), Camera(3)),
+        reconnecting(Camera(4), Camera(3)),
         lambda image, mask: mask,
         lambda name, _: written.append(int(name)),
         newest,
     )
-    done = segment([one], InTurn([memory]))
+    done = segment([one], Sequential([memory]))
     assert done.tallies[0].complaint is None
     assert done.tallies[0].cuts == 0
-    if newest:  # whichever frames were taken, the last one is of the second take
+    if newest:  # whichever frames were taken, the last one is of the second segment
         assert written[-1] == 12
         first = next(place for place, name in enumerate(written) if name >= 10)
         assert memory.numbers[first] == 0
@@ -143,16 +143,18 @@ def test_the_state_starts_anew_when_the_camera_is_back(newest):
     [(Camera(2), ""), (Camera(2, "2 of 4 frames were lost"), "2 of 4 frames were lost")],
 )
 def test_a_recording_says_that_it_has_ended_and_how(camera, word):
-    told = []
-    source = Followed(camera, lambda *word: told.append(word))
+    reports = []
+    source = MonitoredSource(camera, lambda *state: reports.append(state))
     assert len(list(source)) == 2
-    assert told == [("live", ""), ("ended", word)]
+    assert reports == [("live", ""), ("ended", word)]
     assert source.complaint == (word or None)
 
 
 def test_waiting_ends_at_once_when_nobody_wants_the_camera_any_more():
     lost = threading.Event()
-    source = Revived(Camera(1), lambda state, _: state == "lost" and lost.set(), lambda: Camera(1))
+    source = ReconnectingSource(
+        Camera(1), lambda state, _: state == "lost" and lost.set(), lambda: Camera(1)
+    )
     frames = []
     thread = threading.Thread(target=lambda: frames.extend(source))
     source.stop()

@@ -1,15 +1,15 @@
-"""Several streams, one after the other: a Scan whose body is the graph of one stream.
+"""Several streams in one graph for CPUs: a Scan whose body is the graph of one stream.
 
-Every stream's answers are a lone stream's, bit for bit, because the same kernels compute them on
-the same shapes. A batch would choose other blocks of its products, and its maps would leave the
-caches that one stream's just fit.
+Every stream's results equal those of a single stream, bit for bit, because the same kernels compute
+them on the same shapes. A batch would split its products differently, and its maps would no longer
+fit the caches that one stream's just fit.
 """
 
 import onnx
 from onnx import TensorProto, helper
 
 
-def in_turn(model: onnx.ModelProto, streams: int) -> onnx.ModelProto:
+def scanned(model: onnx.ModelProto, streams: int) -> onnx.ModelProto:
     """The same graph with `streams` streams on the first axis of every tensor."""
     body = model.graph
     graph = helper.make_graph([], body.name, [], [])
@@ -37,8 +37,8 @@ def in_turn(model: onnx.ModelProto, streams: int) -> onnx.ModelProto:
     return whole
 
 
-def brought_out(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """The model with a further tensor as an output; out of a body it comes as (B, 1, …)."""
+def with_output(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """The model with one more of its tensors as an output; from a Scan it comes as (B, 1, …)."""
     opened = onnx.ModelProto()
     opened.CopyFrom(model)
     graph = opened.graph
@@ -56,7 +56,7 @@ _AXIS = "streams/axis"
 
 
 def _row(name: str) -> str:
-    """What a tensor is called as the Scan has it, (B, 1, …)."""
+    """Name of a tensor as an input or output of the Scan, (B, 1, …)."""
     return f"streams/{name}"
 
 

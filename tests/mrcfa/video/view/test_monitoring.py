@@ -10,11 +10,11 @@ from browser import until
 from PIL import Image
 from viewing import viewing
 
-from mrcfa.video import revival
-from mrcfa.video.rounds import InTurn
+from mrcfa.video import reconnection
+from mrcfa.video.rounds import Sequential
 from mrcfa.video.segment import Input, segment
 from mrcfa.video.sources import Span, open_source
-from mrcfa.video.view.follow import following
+from mrcfa.video.view.monitoring import monitored
 
 
 class Threshold:
@@ -57,40 +57,40 @@ def camera():
         server.shutdown()
 
 
-def test_a_dead_camera_is_told_and_shown_again_when_it_is_back(camera, monkeypatch, capsys):
-    monkeypatch.setattr(revival, "RETRY_S", 0.01)
+def test_a_dead_camera_is_reported_and_shown_again_when_it_is_back(camera, monkeypatch, capsys):
+    monkeypatch.setattr(reconnection, "RETRY_S", 0.01)
     place = f"http://user:secret@127.0.0.1:{camera.server_port}/front"
     opened = [open_source(place)]
     assert opened[0].live
-    with viewing("front") as view, following([place], opened, Span(), view.screens) as followed:
+    with viewing("front") as view, monitored([place], opened, Span(), view.screens) as sources:
         (screen,) = view.screens
-        one = Input(followed[0], lambda image, mask: mask, lambda *_: None, True, watch=screen.show)
+        one = Input(sources[0], lambda image, mask: mask, lambda *_: None, True, watch=screen.show)
         stages = []
 
         def live_the_life_of_a_camera():
             until(lambda: screen.shot)
             camera.dead.set()
             camera.given.release(1)
-            until(lambda: "cannot be opened" in screen.facts()["said"])
+            until(lambda: "cannot be opened" in screen.facts()["message"])
             stages.append(screen.facts())
             before = screen.shot.number
             camera.dead.clear()
             camera.given.release(8)
             until(lambda: screen.shot.number > before and screen.facts()["state"] == "live")
             stages.append(screen.facts())
-            followed[0].stop()
+            sources[0].stop()
             camera.dead.set()
             camera.given.release(1)
 
         life = threading.Thread(target=live_the_life_of_a_camera)
         life.start()
-        done = segment([one], InTurn([Threshold()]))
+        done = segment([one], Sequential([Threshold()]))
         life.join()
     lost, back = stages
     assert lost["state"] == "lost"
-    assert lost["said"].startswith("front cannot be opened: ")
-    assert back["said"] == ""
+    assert lost["message"].startswith("front cannot be opened: ")
+    assert back["message"] == ""
     assert done.tallies[0].complaint is None
-    told = capsys.readouterr().err
-    assert "front is back" in told
-    assert "secret" not in told + repr(stages)
+    warnings = capsys.readouterr().err
+    assert "front is back" in warnings
+    assert "secret" not in warnings + repr(stages)

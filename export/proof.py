@@ -1,4 +1,4 @@
-"""Parity check of an export: each pair of graphs in ONNX Runtime against the reference model."""
+"""Proof of an export: each pair of graphs in ONNX Runtime is compared with the reference model."""
 
 import math
 from collections import deque
@@ -20,7 +20,7 @@ from mrcfa.bundle.parity import Parity
 from mrcfa.data.synthetic import drifting_clip
 from mrcfa.errors import NotEqual
 from mrcfa.export.onnx_graph import logits_name
-from mrcfa.export.ort_cpu.turns import brought_out
+from mrcfa.export.ort_cpu.scan import with_output
 from mrcfa.export.reference import margins_noted, refined_quickly
 from mrcfa.export.slices import attention_in_slices
 from mrcfa.model.config import Config
@@ -30,29 +30,29 @@ from mrcfa.model.streaming import Memory, decode_next, remember
 
 SHORTEST_CLIP = 12
 LARGE = 1 << 20
-"""Pixels from which on the clip ends once the state is steady."""
+"""Pixels. The clip of a larger frame ends as soon as the state is steady."""
 AFFINITIES = 1 << 31
-"""At the finest scale, that the frames of a proof may have together: a thousand million take a
-minute or two of two cores in each of the model and its graphs."""
+"""The largest number of affinities at the finest scale that the compared frames have together. A
+thousand million take a minute or two on two cores, in the model and in each pair of graphs."""
 
 
 class Proof(NamedTuple):
-    """Two files that together are to compute the model."""
+    """Two files to be compared with the model, and their limits."""
 
     encoder: Path
     decoder: Path
     classes_last: bool
     limits: Limits
     resolution: float
-    """The relative gap between two tokens below which its precision may keep the other one."""
+    """The relative gap in importance below which the precision may keep the other of two tokens."""
 
 
 class Proven(NamedTuple):
     parities: dict[str, Parity]
     frames: Sequence[int]
-    """Of the built-in clip, that were compared."""
+    """Numbers of the compared frames in the built-in clip."""
     masks: NDArray[np.uint8]
-    """(T, h, w): what the reference says to them."""
+    """(T, h, w), the reference model's masks of these frames."""
 
 
 def check_graphs(
@@ -63,11 +63,11 @@ def check_graphs(
     proofs: Mapping[str, Proof],
     progress: Callable[[str], None],
 ) -> Proven:
-    """Run each encoder with its decoder through cold start and into the steady state.
+    """Run each encoder with its decoder from cold start into the steady state.
 
-    Every stream sees the whole clip, and begins one round after the stream before it. The model and
-    each pair of graphs have the machine's memory for themselves, one after the other; the model's
-    logits wait on the disk. The frames of a large clip that are not compared are remembered.
+    Every stream gets the whole clip and begins one round after the stream before it. The model and
+    the pairs of graphs run one after the other, so that only one of them is in memory; the model's
+    logits are kept on disk. Frames of a large clip that are not compared only enter the memory.
     """
     frames = compared_frames(model.config)
     clip = drifting_clip(frames[-1] + 1, frame)
@@ -77,7 +77,7 @@ def check_graphs(
             for number, answer in enumerate(_reference(model, clip, frame, frames, progress))
         ]
         parities = {
-            name: _parity(proof, output, clip, answers, streams, partial(_told, progress, name))
+            name: _parity(proof, output, clip, answers, streams, partial(_report, progress, name))
             for name, proof in proofs.items()
         }
     masks = np.stack([answer.mask for answer in answers if answer is not None])
@@ -85,7 +85,7 @@ def check_graphs(
 
 
 def compared_frames(config: Config) -> list[int]:
-    """All of a clip, or its first, its last and as many between them as can be afforded."""
+    """All frames of the clip, or the first, the last and as many between as `AFFINITIES` allows."""
     steady = config.depth + 2
     length = steady if math.prod(config.size) > LARGE else max(SHORTEST_CLIP, steady)
     maps = len(config.references) * config.kept
@@ -100,14 +100,14 @@ def _parity(
     clip: NDArray[np.uint8],
     answers: Sequence["_Kept | None"],
     streams: int,
-    say: Callable[[int, int], None],
+    report: Callable[[int, int], None],
 ) -> Parity:
     graphs, parity = _Graphs(proof, output), Parity(proof.limits)
     due: deque[_Kept | None] = deque(maxlen=streams)
-    """What the reference says to the streams' frames of this round."""
+    """The reference's answers to the streams' frames in this round."""
     rounds = [*answers, *[None] * (streams - 1)]
     for number, answer in enumerate(rounds):
-        say(number + 1, len(rounds))
+        report(number + 1, len(rounds))
         due.appendleft(answer)
         images = clip[np.clip(number - np.arange(streams), 0, len(clip) - 1)]
         if number < streams:
@@ -124,7 +124,7 @@ def _parity(
     return parity
 
 
-def _told(progress: Callable[[str], None], what: str, number: int, count: int) -> None:
+def _report(progress: Callable[[str], None], what: str, number: int, count: int) -> None:
     progress(f"checking {what}: frame {number} of {count}")
 
 
@@ -132,9 +132,9 @@ class _Answer(NamedTuple):
     logits: np.ndarray
     """(classes, H/4, W/4)."""
     mask: Any
-    """(h, w), or None of a graph without a mask."""
+    """(h, w), or None if the graph has no mask."""
     margin: float = math.inf
-    """Of the least clear choice of tokens."""
+    """The smallest of `margins_noted`."""
 
     def kept(self, path: Path) -> "_Kept":
         np.save(path, self.logits)
@@ -159,10 +159,10 @@ def _reference(
     compared: Sequence[int],
     progress: Callable[[str], None],
 ) -> Iterator[_Answer | None]:
-    """Of each frame; None of those that are only remembered."""
+    """The model's answer to each frame; None for frames that only enter the memory."""
     memory = Memory()
     for number, image in enumerate(clip):
-        _told(progress, "the model", number + 1, len(clip))
+        _report(progress, "the model", number + 1, len(clip))
         features = model.encode(network_input(image, model.config.size))
         if number not in compared:
             memory = remember(model, features, memory)
@@ -175,14 +175,14 @@ def _reference(
 
 
 class _Graphs:
-    """Two sessions and the state; the logits inside a mask graph are brought out beside it."""
+    """Two sessions and the state. The logits inside a mask graph are an output as well."""
 
     def __init__(self, proof: Proof, output: Output) -> None:
         graph = onnx.load(proof.decoder)
         self._classes_last = proof.classes_last and output is Output.MASK
         self._logits = logits_name(self._classes_last)
         if output is Output.MASK:
-            graph = brought_out(graph, self._logits)
+            graph = with_output(graph, self._logits)
         encoder = attention_in_slices(onnx.load(proof.encoder))
         self._encoder = _session(encoder.SerializeToString())
         self._decoder = _session(graph.SerializeToString())
@@ -193,11 +193,11 @@ class _Graphs:
         }
 
     def reset(self, stream: int) -> None:
-        """Let a stream forget all it saw."""
+        """Start a stream again at frame 0."""
         self._state["frame"][stream] = 0
 
     def remember(self, images: NDArray[np.uint8]) -> dict[str, np.ndarray]:
-        """One round (B, h, w, 3) without an answer; what the encoder says."""
+        """Add one round of frames (B, h, w, 3) to the memory; the encoder's outputs."""
         features = _run(self._encoder, {"image": images})
         known = {"frame": self._state["frame"] + 1}
         if "memory" in self._state:
@@ -207,7 +207,7 @@ class _Graphs:
         return features
 
     def step(self, images: NDArray[np.uint8]) -> Iterator[_Answer]:
-        """One round (B, h, w, 3), stream by stream."""
+        """The answer to each stream's frame in one round (B, h, w, 3)."""
         before = self._state
         features = self.remember(images)
         answer = _run(self._decoder, {**features, **before})

@@ -9,9 +9,8 @@ from naming import naming
 from mrcfa.bundle.manifest import Output
 from mrcfa.data.presets import preset
 from mrcfa.errors import InvalidValue
-from mrcfa.export.decoder import DecoderGraph
 from mrcfa.export.exporter import ExportOptions, check_options
-from mrcfa.export.groups import Groups
+from mrcfa.export.grouping import Grouping
 from mrcfa.export.ort_cpu.arrangement import ORT_CPU
 from mrcfa.export.plain import PLAIN
 from mrcfa.export.precision import in_fp16, in_fp32
@@ -28,11 +27,12 @@ def config_at(size, backbone="b1", dataset="vspw", **changes):
     return preset(dataset, backbone, size=size, **changes)
 
 
-def decoder_answers(model, arrangement, groups, images, rounded=in_fp32, streams=1):
-    """Logits of every frame, (T, B, classes, H/4, W/4), from a decoder with these groups."""
+def decoder_answers(model, arrangement, grouping, images, rounded=in_fp32, streams=1):
+    """Logits of every frame, (T, B, classes, H/4, W/4). Without a grouping it is one group."""
     config = model.config
+    grouping = grouping or arrangement.memory(config, 4, 1).whole
     encoder = rounded(arrangement.encoder(model, config.size))
-    decoder = rounded(arrangement.decoder(model, config.size, Output.LOGITS, groups))
+    decoder = rounded(arrangement.decoder(model, config.size, Output.LOGITS, grouping))
     answers, state = [], None
     for image in images:
         frames = torch.from_numpy(image).expand(streams, *image.shape)
@@ -63,7 +63,7 @@ def test_groups_of_any_size_are_one_group(dataset, backbone, clip):
     whole = decoder_answers(model, PLAIN, None, images)
     span = whole.max() - whole.min()
     for tokens in {kept, -(-kept // 2), -(-kept // 3), kept - 1, 1}:
-        found = decoder_answers(model, PLAIN, Groups(True, tokens), images)
+        found = decoder_answers(model, PLAIN, Grouping(True, tokens), images)
         assert (found - whole).abs().max() < 1e-5 * span, tokens
 
 
@@ -76,7 +76,7 @@ def test_groups_on_cpus_are_one_group(clip):
     for gamma in (1.0, 100.0):
         torch.nn.init.constant_(last.weight, gamma)
         whole = decoder_answers(model, ORT_CPU, None, images)
-        found = decoder_answers(model, ORT_CPU, Groups(True, 16), images)
+        found = decoder_answers(model, ORT_CPU, Grouping(True, 16), images)
         assert (found - whole).abs().max() < 1e-5 * (whole.max() - whole.min())
 
 
@@ -85,7 +85,7 @@ def test_groups_of_several_streams_are_those_of_one(clip):
     model = MRCFA(config_at(SIZE, "b0"), seed=3)
     images = clip(3, *SIZE)
     lone = decoder_answers(model, PLAIN, None, images)
-    three = decoder_answers(model, PLAIN, Groups(True, 5), images, streams=3)
+    three = decoder_answers(model, PLAIN, Grouping(True, 5), images, streams=3)
     assert (three - lone).abs().max() < 1e-5 * (lone.max() - lone.min())
 
 
@@ -96,8 +96,8 @@ def test_fp16_is_no_worse_in_groups(clip):
     images = clip(12, 64, 96)
     exact = decoder_answers(model, PLAIN, None, images)
     errors = {
-        groups: (decoder_answers(model, PLAIN, groups, images, in_fp16) - exact).abs().mean()
-        for groups in (None, Groups(True, 4), Groups(True, 1))
+        grouping: (decoder_answers(model, PLAIN, grouping, images, in_fp16) - exact).abs().mean()
+        for grouping in (None, Grouping(True, 4), Grouping(True, 1))
     }
     assert max(errors.values()) <= 1.02 * errors[None]
 
@@ -107,7 +107,7 @@ def test_fp16_is_no_worse_in_groups(clip):
 def test_the_reference_model_retrieves_in_groups_alike(most, clip, monkeypatch):
     model = MRCFA(config_at(SIZE), seed=3)
     features = [model.encode(network_input(image, SIZE)) for image in clip(2, *SIZE)]
-    target, reference = model.ask(features[1]), model.answer(features[0])
+    target, reference = model.as_target(features[1]), model.as_reference(features[0])
     whole = model.retrieve(target, reference)
     monkeypatch.setattr(reference_model, "LARGEST_MAPS", most)
     torch.testing.assert_close(model.retrieve(target, reference), whole, rtol=1e-5, atol=1e-5)
@@ -136,38 +136,35 @@ def test_a_mask_made_of_few_classes_at_a_time_is_the_argmax(classes):
 @pytest.mark.parametrize(("dataset", "size"), [("vspw", (480, 864)), ("cityscapes", (512, 1024))])
 def test_the_datasets_own_sizes_are_one_group(variant, backbone, dataset, size):
     config = config_at(size, backbone, dataset)
-    groups = VARIANTS[variant].groups(config, 1, None)
-    assert groups.tokens >= config.kept
-    assert groups.one_by_one == (variant == "fp32")
+    grouping = VARIANTS[variant].grouping(config, 1)
+    assert grouping.tokens >= config.kept
+    assert grouping.one_by_one == (variant == "fp32")
 
 
-@pytest.mark.parametrize("arrangement", [PLAIN, ORT_CPU], ids=lambda each: each.name)
-def test_a_decoders_memory_grows_with_the_pixels(arrangement):
+@pytest.mark.parametrize("name", ["fp32", "fp32-gpu"])
+def test_a_decoders_memory_grows_with_the_pixels(name):
     """Not with their square: 25 times the pixels of 480×864, at most 27 times the memory."""
-    sizes = [(480, 864), (1088, 1920), (2176, 3840)]
-    memories = [arrangement.memory(config_at(size), 4, 1) for size in sizes]
-    taken = [
-        memory.of(arrangement.groups(config_at(size), 4, 1, None))
-        for size, memory in zip(sizes, memories, strict=True)
-    ]
+    sizes, variant = [(480, 864), (1088, 1920), (2176, 3840)], VARIANTS[name]
+    configs = [config_at(size) for size in sizes]
+    taken = [variant.memory(each, 1).total(variant.grouping(each, 1)) for each in configs]
     for (smaller, larger), (few, many) in zip(pairwise(taken), pairwise(sizes), strict=True):
         pixels = (many[0] * many[1]) / (few[0] * few[1])
         assert larger / smaller < pixels**1.15
 
 
 def test_a_smaller_budget_makes_smaller_groups_down_to_one_token():
-    config = config_at((1088, 1920))
-    memory = PLAIN.memory(config, 2, 1)
-    groups = [PLAIN.groups(config, 2, 1, megabytes * 10**6) for megabytes in (2000, 500, 200, 80)]
-    assert groups[0] == Groups(False, config.kept)
-    assert groups[1] == Groups(True, config.kept)
-    assert all(one.tokens > other.tokens for one, other in pairwise(groups[1:]))
-    for each, megabytes in zip(groups, (2000, 500, 200, 80), strict=True):
-        assert memory.of(each) <= megabytes * 10**6
-    least = -(-memory.of(Groups(True, 1)) // 10**6)
-    assert PLAIN.groups(config, 2, 1, least * 10**6).tokens >= 1
+    config, variant = config_at((1088, 1920)), VARIANTS["fp16"]
+    memory, budgets = variant.memory(config, 1), (2000, 500, 200, 80)
+    found = [variant.grouping(config, 1, megabytes * 10**6) for megabytes in budgets]
+    assert found[0] == Grouping(False, config.kept)
+    assert found[1] == Grouping(True, config.kept)
+    assert all(one.tokens > other.tokens for one, other in pairwise(found[1:]))
+    for grouping, megabytes in zip(found, budgets, strict=True):
+        assert memory.total(grouping) <= megabytes * 10**6
+    least = -(-memory.total(Grouping(True, 1)) // 10**6)
+    assert variant.grouping(config, 1, least * 10**6).tokens >= 1
     with pytest.raises(InvalidValue, match=naming("--activation-memory", least - 1, least)):
-        PLAIN.groups(config, 2, 1, (least - 1) * 10**6)
+        variant.grouping(config, 1, (least - 1) * 10**6)
 
 
 def test_sizes_past_what_a_tensor_holds_are_refused_by_name_even_in_groups():
@@ -181,8 +178,8 @@ def test_sizes_past_what_a_tensor_holds_are_refused_by_name_even_in_groups():
 def test_the_groups_of_a_graph_share_their_weights():
     model = MRCFA(config_at(SIZE), seed=3)
     whole, grouped = (
-        DecoderGraph(model, SIZE, Output.LOGITS, groups)
-        for groups in (Groups(False, model.config.kept), Groups(True, 2))
+        PLAIN.decoder(model, SIZE, Output.LOGITS, grouping)
+        for grouping in (Grouping(False, model.config.kept), Grouping(True, 2))
     )
     counts = [sum(weight.numel() for weight in graph.parameters()) for graph in (whole, grouped)]
     assert counts[1] < counts[0]
