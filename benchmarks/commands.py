@@ -11,7 +11,7 @@ import typer
 
 from mrcfa.backends import records
 from mrcfa.backends.records import ColdStart
-from mrcfa.benchmarks.contenders import CHOICES, USUAL
+from mrcfa.benchmarks.contenders import CHOICES, SERVERS, USUAL
 from mrcfa.bundle import Bundle
 from mrcfa.console.arguments import ADVANCED, AsJson, parse_names, parse_size
 from mrcfa.console.progress import counting, filling
@@ -52,8 +52,8 @@ def bench_with(make_bundle: MakeBundle) -> Callable[..., None]:
             str,
             typer.Option(
                 metavar="LIST",
-                help=f"Backends to measure, separated by commas. Choices: {named(CHOICES)}, or a "
-                "server's triton://HOST:PORT/MODEL.",
+                help="Backends to measure, separated by commas. Choices: "
+                f"{named((*CHOICES, *SERVERS), most=20)}.",
             ),
         ] = ",".join(USUAL),
         frames: Annotated[int, typer.Option(help="Number of frames to measure.")] = 30,
