@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import mrcfa
-from mrcfa.benchmarks.commands import bench, evaluate
+from mrcfa.benchmarks.commands import bench_with, evaluate
 from mrcfa.bundle.commands import inspect
 from mrcfa.console.addresses import without_secrets
 from mrcfa.engines.commands import build
@@ -25,18 +25,12 @@ from mrcfa.serving.commands import triton
 from mrcfa.training.commands import train
 from mrcfa.video.commands import run, sample
 
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""Click's UsageError, which has different names in different versions of typer."""
-
 app = typer.Typer(
     help="MRCFA video semantic segmentation: from PyTorch to ONNX and TensorRT.",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for verb in (train, export, quantize, build, bench, run, triton, inspect, selftest, doctor, sample):
-    app.command()(verb)
-app.command("eval")(evaluate)
 
 
 def main() -> None:
@@ -50,9 +44,8 @@ def main() -> None:
         _end(error, code=1)
     except MrcfaError as error:
         _end(error)
-    except UsageError as error:
-        # `format_message` is Click's; recent versions of typer put pydantic's words in front.
-        _end(error.format_message().replace("Value error, ", ""))  # type: ignore[attr-defined]
+    except typer.TyperException as error:
+        _end(error.format_message().replace("Value error, ", ""))  # a prefix that pydantic adds
     except OSError as error:  # a name that is too long, a disk that fails
         _end(error)
     except MemoryError:
@@ -94,17 +87,21 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    context.obj = _make_bundle
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
 def _make_bundle(path: Path, size: str | None, engines: bool) -> None:
-    """Write the bundle that `bench` measures by default; `benchmarks` may not import `export`."""
+    """Write the bundle that `bench` measures by default, with engines if that is possible."""
     export(size=size, out=path)
     if engines and find_spec("tensorrt_rtx"):
         build(path)
 
+
+bench = bench_with(_make_bundle)
+for verb in (train, export, quantize, build, bench, run, triton, inspect, selftest, doctor, sample):
+    app.command()(verb)
+app.command("eval")(evaluate)
 
 if __name__ == "__main__":
     main()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mrcfa.backends.address import is_address
-from mrcfa.backends.records import ColdStart
+from mrcfa.backends import open_backend
+from mrcfa.backends.records import ColdStart, is_address
 from mrcfa.bundle import Bundle
 from mrcfa.errors import Unsupported
 from mrcfa.machine.files import sha256
@@ -42,9 +42,7 @@ class Candidate:
         if is_run(self.path):
             return sha256(checkpoint_of(self.path))
         if is_address(self.path):
-            from mrcfa.backends.triton import served_by
-
-            return served_by(str(self.path)).bundle
+            return open_backend(None, str(self.path)).model.to_json()
         return Bundle.open(self.path).manifest.to_json()
 
     @contextmanager

@@ -11,7 +11,7 @@ import typer
 
 from mrcfa.backends import records
 from mrcfa.backends.records import ColdStart
-from mrcfa.benchmarks.contenders import CHOICES, USUAL
+from mrcfa.benchmarks.contenders import CHOICES, SERVERS, USUAL
 from mrcfa.bundle import Bundle
 from mrcfa.console.arguments import ADVANCED, AsJson, parse_names, parse_size
 from mrcfa.console.progress import counting, filling
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mrcfa.benchmarks.result import BenchOptions, Result
 
 MakeBundle = Callable[[Path, str | None, bool], None]
-"""Function (path, size, with engines) that writes the paper's bundle; `cli.py` provides it."""
+"""Function (path, size, with engines) that writes the paper's bundle."""
 
 BY_SIZE = ("tensorrt", "onnxruntime")
 """Backends that --sizes tries in this order; the first that runs is measured."""
@@ -35,132 +35,149 @@ class PeerChoice(str, Enum):
     NONE = "none"
 
 
-def bench(
-    context: typer.Context,
-    bundle: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Directory of the bundle. Default: bundles/vspw-b1, which is made if missing."
-        ),
-    ] = None,
-    backends: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST",
-            help=f"Backends to measure, separated by commas. Choices: {named(CHOICES)}, or a "
-            "server's triton://HOST:PORT/MODEL.",
-        ),
-    ] = ",".join(USUAL),
-    frames: Annotated[int, typer.Option(help="Number of frames to measure.")] = 30,
-    video: Annotated[
-        Path | None,
-        typer.Option(help="Video file to measure on. Default: a street of the sample world."),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Dataset on which to compare mIoU and mVC of all precisions."),
-    ] = None,
-    split: Annotated[str, typer.Option(help="Split of --data to evaluate.")] = "val",
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of videos of --data to evaluate. Default: all."),
-    ] = None,
-    threads: Annotated[
-        int, typer.Option(help="CPU threads of each backend; 0 means all cores.")
-    ] = 0,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json", help="File for all results as JSON lines. Default: no such file is written."
-        ),
-    ] = None,
-    report: Annotated[Path, typer.Option(help="File for the HTML report.")] = Path("report.html"),
-    warmup: Annotated[
-        int,
-        typer.Option(help="Number of frames before the measured ones.", rich_help_panel=ADVANCED),
-    ] = 10,
-    drift: Annotated[
-        int,
-        typer.Option(
-            help="Last frame at which to check that errors do not grow: 100 or 1000; 0 switches "
-            "the check off.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = 100,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HxW",
-            help="Size of the network's input in the bundle that bench makes if BUNDLE is not "
-            "given. Default: 480x864.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HxW,HxW",
-            help="Measure how time and memory grow over these sizes, such as 480x864,1088x1920, "
-            "instead of comparing backends.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
-    peer: Annotated[
-        PeerChoice,
-        typer.Option(
-            help="Other model to compare speed with: single-frame SegFormer, or none.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = PeerChoice.SEGFORMER,
-) -> None:
-    """Measure parity and speed of every backend; exit code 1 if a backend fails its checks."""
+def bench_with(make_bundle: MakeBundle) -> Callable[..., None]:
+    """The verb `bench`. It calls `make_bundle` if the user names no bundle.
 
-    from mrcfa.benchmarks.bench import bench as measure
-    from mrcfa.benchmarks.result import BenchOptions
-    from mrcfa.benchmarks.table import (
-        boundary,
-        idle_gpu,
-        notes,
-        precision_table,
-        rich_table,
-    )
-    from mrcfa.console.notices import warn
-    from mrcfa.machine.files import check_writable, replaced
+    The command line passes the function in, because benchmarks import no exporter.
+    """
 
-    options = BenchOptions(
-        backends=parse_names(backends),
-        frames=frames,
-        warmup=warmup,
-        drift=drift,
-        video=video,
-        threads=threads,
-        peer=peer is PeerChoice.SEGFORMER,
-        data=data,
-        split=split,
-        limit=limit,
-    )
-    if sizes is not None:
-        if bundle is not None or size is not None:
-            raise Mismatch("--sizes makes its own bundles; leave BUNDLE and --size out")
-        _bench_sizes(context.obj, parse_names(sizes), replace(options, backends=BY_SIZE), json_file)
-        return
-    texts = _texts(json_file, report)
-    for place in texts:
-        check_writable(place)
-    path = _bundle_path(context.obj, bundle, size)
-    with filling() as show:
-        result = measure(path, options, show)
-    for place, text in texts.items():  # before printing: quitting a pager must not lose the files
-        with replaced(place) as part:
-            part.write_text(text(result), encoding="utf-8")
-    for sentence in idle_gpu(result):
-        warn(sentence)
-    console = _console()
-    console.print(rich_table(result))
-    console.print(precision_table(result))
-    wrote = [f"wrote {place}" for place in texts]
-    typer.echo("\n".join([*notes(result), boundary(result), result.headline, *wrote]))
-    raise typer.Exit(0 if result.passed else 1)
+    def bench(
+        bundle: Annotated[
+            Path | None,
+            typer.Argument(
+                help="Directory of the bundle. Default: bundles/vspw-b1, which is made if missing."
+            ),
+        ] = None,
+        backends: Annotated[
+            str,
+            typer.Option(
+                metavar="LIST",
+                help="Backends to measure, separated by commas. Choices: "
+                f"{named((*CHOICES, *SERVERS), most=20)}.",
+            ),
+        ] = ",".join(USUAL),
+        frames: Annotated[int, typer.Option(help="Number of frames to measure.")] = 30,
+        video: Annotated[
+            Path | None,
+            typer.Option(help="Video file to measure on. Default: a street of the sample world."),
+        ] = None,
+        data: Annotated[
+            Path | None,
+            typer.Option(help="Dataset on which to compare mIoU and mVC of all precisions."),
+        ] = None,
+        split: Annotated[str, typer.Option(help="Split of --data to evaluate.")] = "val",
+        limit: Annotated[
+            int | None,
+            typer.Option(min=1, help="Number of videos of --data to evaluate. Default: all."),
+        ] = None,
+        threads: Annotated[
+            int, typer.Option(help="CPU threads of each backend; 0 means all cores.")
+        ] = 0,
+        json_file: Annotated[
+            Path | None,
+            typer.Option(
+                "--json",
+                help="File for all results as JSON lines. Default: no such file is written.",
+            ),
+        ] = None,
+        report: Annotated[Path, typer.Option(help="File for the HTML report.")] = Path(
+            "report.html"
+        ),
+        warmup: Annotated[
+            int,
+            typer.Option(
+                help="Number of frames before the measured ones.", rich_help_panel=ADVANCED
+            ),
+        ] = 10,
+        drift: Annotated[
+            int,
+            typer.Option(
+                help="Last frame at which to check that errors do not grow: 100 or 1000; 0 "
+                "switches the check off.",
+                rich_help_panel=ADVANCED,
+            ),
+        ] = 100,
+        size: Annotated[
+            str | None,
+            typer.Option(
+                metavar="HxW",
+                help="Size of the network's input in the bundle that bench makes if BUNDLE is not "
+                "given. Default: 480x864.",
+                rich_help_panel=ADVANCED,
+            ),
+        ] = None,
+        sizes: Annotated[
+            str | None,
+            typer.Option(
+                metavar="HxW,HxW",
+                help="Measure how time and memory grow over these sizes, such as "
+                "480x864,1088x1920, instead of comparing backends.",
+                rich_help_panel=ADVANCED,
+            ),
+        ] = None,
+        peer: Annotated[
+            PeerChoice,
+            typer.Option(
+                help="Other model to compare speed with: single-frame SegFormer, or none.",
+                rich_help_panel=ADVANCED,
+            ),
+        ] = PeerChoice.SEGFORMER,
+    ) -> None:
+        """Measure parity and speed of every backend; exit code 1 if a backend fails its checks."""
+
+        from mrcfa.benchmarks.bench import bench as measure
+        from mrcfa.benchmarks.result import BenchOptions
+        from mrcfa.benchmarks.table import (
+            boundary,
+            idle_gpu,
+            notes,
+            precision_table,
+            rich_table,
+        )
+        from mrcfa.console.notices import warn
+        from mrcfa.machine.files import check_writable, replaced
+
+        options = BenchOptions(
+            backends=parse_names(backends),
+            frames=frames,
+            warmup=warmup,
+            drift=drift,
+            video=video,
+            threads=threads,
+            peer=peer is PeerChoice.SEGFORMER,
+            data=data,
+            split=split,
+            limit=limit,
+        )
+        if sizes is not None:
+            if bundle is not None or size is not None:
+                raise Mismatch("--sizes makes its own bundles; leave BUNDLE and --size out")
+            _bench_sizes(
+                make_bundle, parse_names(sizes), replace(options, backends=BY_SIZE), json_file
+            )
+            return
+        texts = _texts(json_file, report)
+        for place in texts:
+            check_writable(place)
+        path = _bundle_path(make_bundle, bundle, size)
+        with filling() as show:
+            result = measure(path, options, show)
+        for (
+            place,
+            text,
+        ) in texts.items():  # before printing: quitting a pager must not lose the files
+            with replaced(place) as part:
+                part.write_text(text(result), encoding="utf-8")
+        for sentence in idle_gpu(result):
+            warn(sentence)
+        console = _console()
+        console.print(rich_table(result))
+        console.print(precision_table(result))
+        wrote = [f"wrote {place}" for place in texts]
+        typer.echo("\n".join([*notes(result), boundary(result), result.headline, *wrote]))
+        raise typer.Exit(0 if result.passed else 1)
+
+    return bench
 
 
 def _bench_sizes(

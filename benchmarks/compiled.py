@@ -8,9 +8,13 @@ from mrcfa.benchmarks.peer import peer_file
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.flavours import Flavour, complaint, heard, logger
 from mrcfa.bundle.layers import layers, plan_cost
-from mrcfa.bundle.manifest import Engine, PlanCost
+from mrcfa.bundle.manifest import Device, Engine, PlanCost
+from mrcfa.bundle.precisions import PREFERRED
 from mrcfa.errors import RuntimeFailed, Unsupported
 from mrcfa.machine.extras import MissingExtra, load
+
+PRECISION = PREFERRED[Device.GPU]
+"""The precision in which the peer is built, as it would be deployed."""
 
 
 def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
@@ -23,9 +27,9 @@ def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
         return {}
     try:
         trt = Flavour.RTX.load()
-        path = peer_file(bundle, "fp16")
+        path = peer_file(bundle, PRECISION)
         if not path.is_file():
-            load("mrcfa.benchmarks.segformer").write_segformer(bundle, "fp16", path)
+            load("mrcfa.benchmarks.segformer").write_segformer(bundle, PRECISION, path)
     except MissingExtra:
         return {}
     costs = {engine.name: _cost(trt, path, engine.compute_capabilities) for engine in engines}
@@ -33,7 +37,8 @@ def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
 
 
 def _comparable(engine: Engine) -> bool:
-    return (engine.flavour, engine.precision) == (Flavour.RTX.value, "fp16") and bool(engine.costs)
+    alike = (engine.flavour, engine.precision) == (Flavour.RTX.value, PRECISION)
+    return alike and bool(engine.costs)
 
 
 def _cost(trt: Any, path: Path, sms: tuple[int, ...]) -> PlanCost | None:

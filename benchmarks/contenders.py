@@ -7,10 +7,10 @@ from enum import Enum
 from functools import partial
 
 from mrcfa.backends import BACKENDS, Backend, Options, Unfit, open_backend
-from mrcfa.backends.address import EXAMPLE, is_address
-from mrcfa.backends.records import full_name, parts_of
+from mrcfa.backends.records import full_name, is_address, parts_of
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import Device, Engine, Limits
+from mrcfa.bundle.precisions import PREFERRED
 from mrcfa.errors import InvalidValue, named
 from mrcfa.machine.extras import extras_named
 from mrcfa.machine.hardware import gpus
@@ -19,10 +19,11 @@ CLIP = "eager-clip"
 REFERENCE = "eager"
 NO_GRAPHS = "(no CUDA graphs)"
 PIPELINED = "(pipelined)"
-USUAL = (CLIP, *(name for name in reversed(BACKENDS) if not BACKENDS[name].addressed))
+SERVERS = tuple(record.usage for record in BACKENDS.values() if record.schemes)
+USUAL = (CLIP, *(name for name in reversed(BACKENDS) if not BACKENDS[name].schemes))
 CHOICES = (
     *USUAL,
-    *(f"{name}:{which}" for name, record in BACKENDS.items() for which in record.choices),
+    *(f"{name}:{place.name}" for name, record in BACKENDS.items() for place in record.places),
 )
 
 
@@ -50,6 +51,8 @@ class Contender:
     """The TensorRT engine of a row that uses CUDA graphs; None for other rows."""
     pipelined: bool = False
     """True if two frames are in flight."""
+    cuda: bool = False
+    """True if it needs an NVIDIA GPU."""
 
     @property
     def compared(self) -> bool:
@@ -58,7 +61,7 @@ class Contender:
 
     def open(self) -> Backend:
         """Load the backend; the error of one that cannot run here says why in one sentence."""
-        if self.device is Device.GPU and not gpus():
+        if self.cuda and not gpus():
             raise Unfit("no CUDA device")
         with warnings.catch_warnings(), extras_named():
             warnings.simplefilter("ignore")  # of ONNX Runtime, about providers that we check anyway
@@ -70,7 +73,7 @@ def check_names(names: Sequence[str]) -> None:
     if unknown or not names:
         raise InvalidValue(
             f"unknown backend {named(map(repr, unknown)) or 'none'}; choose from {named(CHOICES)}, "
-            f"or a server such as {EXAMPLE}"
+            f"or a server: {named(SERVERS)}"
         )
 
 
@@ -97,7 +100,6 @@ def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
         return
     record, role = BACKENDS[kind], Role.REFERENCE if kind == REFERENCE else Role.STREAM
     ways = list(record.ways(bundle, which))
-    engines = {engine.name: engine for engine in bundle.manifest.engines}
     for way in ways:
         options = Options(
             precision=way.precision if "precision" in record.options else None,
@@ -105,16 +107,21 @@ def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
         )
         place = full_name(kind, way.which)
         opened = partial(open_backend, bundle, place, options)
-        limits = bundle.manifest.variants[way.variant].limits
-        engine = engines.get(way.name) if "cuda_graphs" in record.options else None
-        yield Contender(way.name, role, way.device, limits, opened, way.precision, engine)
+        row = Contender(
+            name=way.name,
+            role=role,
+            device=way.device,
+            limits=bundle.manifest.variants[way.variant].limits,
+            create=opened,
+            precision=way.precision,
+            cuda=way.cuda,
+        )
+        yield replace(row, engine=way.engine)
         if "cuda_graphs" in record.options:
             singly = partial(open_backend, bundle, place, replace(options, cuda_graphs=False))
-            name = f"{way.name} {NO_GRAPHS}"
-            yield Contender(name, role, way.device, limits, singly, way.precision)
+            yield replace(row, name=f"{way.name} {NO_GRAPHS}", create=singly)
         if record.overlaps_frames:
-            title = f"{way.name} {PIPELINED}"
-            yield Contender(title, role, way.device, limits, opened, way.precision, pipelined=True)
+            yield replace(row, name=f"{way.name} {PIPELINED}", pipelined=True)
     if not ways:
         limits = bundle.variant(Device.CPU).limits
         yield Contender(name, role, Device.CPU, limits, partial(open_backend, bundle, name))
@@ -128,10 +135,12 @@ def _eager_clip(bundle: Bundle, threads: int) -> Backend:
 
 def _peer(bundle: Bundle, device: Device, threads: int) -> Contender:
     """SegFormer in the precision and with the provider that are usual on this device."""
-    provider, precision = ("cpu", "fp32") if device is Device.CPU else ("cuda", "fp16")
+    provider, precision = "cpu" if device is Device.CPU else "cuda", PREFERRED[device]
+    cuda = device is Device.GPU
     name = f"segformer-{bundle.config.backbone} onnxruntime:{provider} {precision}"
     opened = partial(_segformer, bundle, provider, precision, threads)
-    return Contender(name, Role.PEER, device, bundle.variant(Device.CPU).limits, opened)
+    limits = bundle.variant(Device.CPU).limits
+    return Contender(name, Role.PEER, device, limits, opened, cuda=cuda)
 
 
 def _segformer(bundle: Bundle, provider: str, precision: str, threads: int) -> Backend:

@@ -26,9 +26,9 @@ class EagerClip(Backend):
 
     def __init__(self, bundle: Bundle, threads: int) -> None:
         torch.set_num_threads(threads)
-        self._model = build_model(bundle.config)
-        load_weights(self._model, bundle.file(WEIGHTS))
-        self._manifest = bundle.manifest
+        self._network = build_model(bundle.config)
+        load_weights(self._network, bundle.file(WEIGHTS))
+        self.model = bundle.manifest
         self.name = "eager-clip (PyTorch, CPU, fp32)"
 
     def start(self) -> Past:
@@ -36,12 +36,12 @@ class EagerClip(Backend):
 
     @torch.no_grad()
     def timed_step(self, image: Image, state: Past) -> tuple[Arrays, Past, dict[str, float]]:
-        config = self._manifest.config
+        config = self.model.config
         known = (*state.inputs, network_input(image, config.size))
         first = state.frame + 1 - len(known)
         chosen = [known[t - first] for t in references_at(state.frame, config.references)]
-        logits = self._model(torch.stack([*chosen, known[-1]], dim=1))
+        logits = self._network(torch.stack([*chosen, known[-1]], dim=1))
         after = Past(state.frame + 1, known[max(0, len(known) - config.depth) :])
-        if self._manifest.output is Output.LOGITS:
+        if self.model.output is Output.LOGITS:
             return {"logits": logits[0].numpy()}, after, {}
-        return {"mask": full_size_mask(logits, config.size, self._manifest.frame)}, after, {}
+        return {"mask": full_size_mask(logits, config.size, self.model.frame)}, after, {}

@@ -60,7 +60,7 @@ def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
 def measure(bundle: Path, contender: str, threads: int) -> Footprint:
     import numpy as np
 
-    from mrcfa.backends.address import is_address
+    from mrcfa.backends.records import is_address
     from mrcfa.benchmarks.contenders import CHOICES, contenders
     from mrcfa.benchmarks.environment import device_memory_used
     from mrcfa.bundle import Bundle

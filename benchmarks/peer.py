@@ -21,7 +21,7 @@ class Peer(Backend):
         if not path.is_file():
             load("mrcfa.benchmarks.segformer").write_segformer(bundle, precision, path)
         self._session = open_session(path.read_bytes(), path, provider, threads)
-        self._output = bundle.manifest.output.value
+        self.model, self._output = bundle.manifest, bundle.manifest.output.value
         self.name = f"{peer_name(bundle)} in onnxruntime ({provider.upper()}, {precision})"
 
     def start(self) -> None:

@@ -15,10 +15,11 @@ from mrcfa.benchmarks.layer_times import LayerTime
 from mrcfa.benchmarks.parity import MARKS, Mask
 from mrcfa.benchmarks.precisions import Precision, precisions
 from mrcfa.benchmarks.speed import Ratio, Speed, ratio
-from mrcfa.bundle import EIGHT_BITS, MANIFEST, Bundle
+from mrcfa.bundle import MANIFEST, Bundle
 from mrcfa.bundle.checks import Check
 from mrcfa.bundle.manifest import Device, PlanCost
 from mrcfa.bundle.parity import SAME_CLASS
+from mrcfa.bundle.precisions import EIGHT_BITS
 from mrcfa.errors import InvalidValue, named
 from mrcfa.machine.files import sha256
 

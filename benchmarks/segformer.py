@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mrcfa.bundle import WEIGHTS, Bundle
 from mrcfa.bundle.manifest import Output
+from mrcfa.bundle.precisions import precision_named
 from mrcfa.machine.files import replaced
 from mrcfa.model import segformer
 from mrcfa.model.frames import FullSizeMask, Normalise
@@ -16,7 +17,6 @@ from mrcfa.model.methods import build_model
 from mrcfa.model.weights import load_weights
 
 OPSET = 18
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 
 
 class SegFormer(nn.Module):
@@ -45,7 +45,9 @@ def write_segformer(bundle: Bundle, precision: str, path: Path) -> None:
     model = build_model(bundle.config)
     load_weights(model, bundle.file(WEIGHTS))
     manifest = bundle.manifest
-    segformer = SegFormer(model, manifest.frame, manifest.output, DTYPES[precision])
+    segformer = SegFormer(
+        model, manifest.frame, manifest.output, getattr(torch, precision_named(precision).dtype)
+    )
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with replaced(path) as part, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -101,7 +101,7 @@ class Stopwatch:
         began = perf_counter()
         outputs, self._state, parts = self._backend.timed_step(image, self._state)
         seconds, streams = perf_counter() - began, self._backend.streams
-        parts |= self._backend.told_apart(seconds)
+        parts |= self._backend.late_timings(seconds)
         self._seconds.append(seconds / streams)
         self._parts.append({name: part / streams for name, part in parts.items()})
         return outputs

@@ -29,10 +29,11 @@ from mrcfa.bundle.flavours import (
 from mrcfa.bundle.graph_file import check_graph
 from mrcfa.bundle.layers import Layer, layers, plan_cost
 from mrcfa.bundle.manifest import Device, Engine, PlanCost
+from mrcfa.bundle.precisions import PREFERRED, precision_named
 from mrcfa.engines.choices import PluginUse
 from mrcfa.engines.progress import Progress, interruptible, monitor
 from mrcfa.engines.target import Target
-from mrcfa.errors import InvalidValue, Mismatch, MrcfaError, RuntimeFailed, Unsupported
+from mrcfa.errors import InvalidValue, Mismatch, MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.machine.extras import load
 from mrcfa.machine.files import check_writable, write_whole
 from mrcfa.model.config import Config
@@ -44,7 +45,7 @@ HIGHEST_LEVEL = 5
 class BuildOptions:
     """What `mrcfa build` may be told beyond the target."""
 
-    precision: str = "fp16"
+    precision: str = PREFERRED[Device.GPU]
     plugin: PluginUse = PluginUse.AUTO
     plugin_library: Path | None = None
     timing_cache: Path | None = None
@@ -110,11 +111,14 @@ def _check_options(target: Target, options: BuildOptions) -> None:
         raise InvalidValue(f"a workspace of {options.workspace_mb} MB is none; give at least 1")
     if target.flavour is not Flavour.RTX:
         return
-    if options.precision == "fp32" and 75 in target.sms:
-        others = " ".join(f"--sm {sm}" for sm in target.sms if sm != 75) or "another --sm"
+    first_sm = precision_named(options.precision).first_rtx_sm
+    lacking = [sm for sm in target.sms if sm < first_sm]
+    if lacking:
+        others = " ".join(f"--sm {sm}" for sm in target.sms if sm not in lacking) or "another --sm"
         raise Unsupported(
-            "TensorRT-RTX has no FP32 matrix product for sm_75 (Turing), whose tensor cores "
-            f"compute in FP16: build with --precision fp16, or for {others} alone"
+            f"TensorRT-RTX has no {options.precision.upper()} matrix product for "
+            f"{named(f'sm_{sm}' for sm in lacking)}: build with --precision "
+            f"{PREFERRED[Device.GPU]}, or for {others} alone"
         )
     for option, given in (
         ("--timing-cache", options.timing_cache),

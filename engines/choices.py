@@ -10,9 +10,9 @@ class FlavourChoice(str, Enum):
 
 
 class PluginUse(str, Enum):
-    """When `SelectTokens` becomes a plugin."""
+    """The models for which the operator `SelectTokens` becomes a plugin."""
 
     AUTO = "auto"
-    """Where the model keeps more tokens than TensorRT's TopK takes."""
+    """Models that keep more tokens than TensorRT's TopK can select."""
     NEVER = "never"
     ALWAYS = "always"

@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from mrcfa.bundle.manifest import Device
+from mrcfa.bundle.precisions import PRECISIONS, PREFERRED
 from mrcfa.console.arguments import ADVANCED
 from mrcfa.console.progress import filling
 from mrcfa.engines.choices import FlavourChoice, PluginUse
+from mrcfa.errors import named
 
 
 def build(
@@ -21,10 +24,8 @@ def build(
     ] = FlavourChoice.AUTO,
     precision: Annotated[
         str,
-        typer.Option(
-            help="Precision of the engine: fp16, fp32, int8 or fp8, if the bundle has it."
-        ),
-    ] = "fp16",
+        typer.Option(help=f"Precision of the engine, if the bundle has it: {named(PRECISIONS)}."),
+    ] = PREFERRED[Device.GPU],
     sm: Annotated[
         list[str] | None,
         typer.Option(

@@ -1,4 +1,4 @@
-"""What engines are built for: which TensorRT, and which GPUs."""
+"""`Target`: the TensorRT and the GPUs that an engine is built for, and how they are chosen."""
 
 import re
 from collections.abc import Sequence
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from mrcfa.bundle.flavours import Flavour
+from mrcfa.bundle.manifest import Device
+from mrcfa.bundle.precisions import PREFERRED, precision_named
 from mrcfa.engines.choices import FlavourChoice
 from mrcfa.engines.gpus import JETSONS
 from mrcfa.errors import Unsupported, named
@@ -13,13 +15,10 @@ from mrcfa.machine import hardware
 from mrcfa.machine.extras import MissingExtra, install_command
 
 OLDEST_TENSORRT = (10, 3)
-"""JetPack 6's. Before it LayerNormalization, strong typing or IPluginV3 are missing."""
+"""The version of JetPack 6. Older ones lack LayerNormalization, strong typing or IPluginV3."""
 WITHOUT_GPU = ((75,), (86, 89))
-"""What a build without a GPU is for: Turing (the paper's Quadro RTX 6000); Ampere and Ada. With
-Turing among its targets, an engine is the Turing program on every GPU, so it has one of its own."""
-
-FIRST_SM = {"int8": 75, "fp8": 89}
-"""The first GPUs whose tensor cores have a precision; all have FP16."""
+"""The targets of a build without a GPU: Turing (the paper's Quadro RTX 6000), and Ampere with Ada.
+An engine for Turing and others runs Turing's kernels everywhere, so Turing has its own engine."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,18 @@ class Target:
 
 
 def choose_targets(
-    flavour: FlavourChoice = FlavourChoice.AUTO, sms: Sequence[int] = (), precision: str = "fp16"
+    flavour: FlavourChoice = FlavourChoice.AUTO,
+    sms: Sequence[int] = (),
+    precision: str = PREFERRED[Device.GPU],
 ) -> list[Target]:
-    """An engine for each: the SMs asked for together, else this machine's GPUs, else the usual.
+    """The targets, each of which gets an engine.
 
-    `auto` takes TensorRT if it is there with the GPU asked for, and TensorRT-RTX otherwise.
+    The compute capabilities asked for are one target. Without any, each GPU of this machine is one,
+    or the first GPU alone with TensorRT itself; without a GPU they are those of `WITHOUT_GPU`.
+    `auto` takes TensorRT if it is installed and the GPU is here, else TensorRT-RTX.
     """
-    first_sm = FIRST_SM.get(precision, 0)
+    record = precision_named(precision)
+    first_sm = record.first_sm
     present = dict.fromkeys(gpu.sm for gpu in hardware.gpus())
     here = [sm for sm in present if sm >= first_sm]
     lacking = sorted(sm for sm in sms or ([] if here else present) if sm < first_sm)
@@ -62,13 +66,13 @@ def choose_targets(
         if target.flavour is Flavour.TENSORRT:
             return [target]
         return [target, *(choose_target(flavour, [sm]) for sm in others)]
-    groups = [group for group in WITHOUT_GPU if precision != "fp32" or 75 not in group]
-    able = (tuple(sm for sm in group if sm >= first_sm) for group in groups)
+    oldest = max(first_sm, record.first_rtx_sm)
+    able = (tuple(sm for sm in group if sm >= oldest) for group in WITHOUT_GPU)
     return [choose_target(flavour, group) for group in able if group]
 
 
 def choose_target(flavour: FlavourChoice, sms: Sequence[int]) -> Target:
-    """For all these SMs in one engine; TensorRT needs none named, for it has this machine's GPU."""
+    """One target for all these compute capabilities; TensorRT takes this machine's GPU instead."""
     if flavour is FlavourChoice.TENSORRT:
         return _on_this_gpu(sms)
     if flavour is FlavourChoice.RTX:

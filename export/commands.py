@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mrcfa
-from mrcfa.bundle.manifest import Output
+from mrcfa.bundle.manifest import Device, Output
+from mrcfa.bundle.precisions import EIGHT_BITS, EXPORTED, PREFERRED
 from mrcfa.console.arguments import (
     ADVANCED,
     Keep,
@@ -24,7 +25,7 @@ from mrcfa.data import demo as demo_model
 from mrcfa.data.datasets import DATASETS, dataset_named
 from mrcfa.data.labels import Labels, read_labels
 from mrcfa.errors import Mismatch, named
-from mrcfa.export.quantization.choices import EightBits, Method
+from mrcfa.export.quantization.choices import Method
 from mrcfa.model.config import Backbone
 
 if TYPE_CHECKING:
@@ -86,10 +87,10 @@ def export(
             "--variants",
             "--precision",
             metavar="LIST",
-            help="Graphs to write, separated by commas: fp32 (for CPUs), fp16 and fp32-gpu (for "
-            "GPUs).",
+            help="Graphs to write, separated by commas: "
+            f"{named(EXPORTED[Device.CPU])} (for CPUs), {named(EXPORTED[Device.GPU])} (for GPUs).",
         ),
-    ] = "fp32,fp16",
+    ] = ",".join(PREFERRED.values()),
     out: Annotated[
         Path | None,
         typer.Option(
@@ -224,9 +225,12 @@ def quantize(
         ),
     ],
     precision: Annotated[
-        EightBits,
-        typer.Option(help="8-bit format: int8 (Turing and later) or fp8 (Ada and later)."),
-    ] = EightBits.INT8,
+        str,
+        typer.Option(
+            metavar=f"[{'|'.join(EIGHT_BITS)}]",
+            help=f"8-bit format: {named(f'{x.name} ({x.gpus})' for x in EIGHT_BITS.values())}.",
+        ),
+    ] = next(iter(EIGHT_BITS)),
     keep_loss: Annotated[
         float,
         typer.Option(
@@ -248,8 +252,8 @@ def quantize(
     method: Annotated[
         Method | None,
         typer.Option(
-            help="How the range of a tensor is found. Default: percentile for int8, minmax for "
-            "fp8.",
+            help="How the range of a tensor is found. Default: "
+            f"{named(f'{x.calibration} for {x.name}' for x in EIGHT_BITS.values())}.",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
@@ -262,7 +266,7 @@ def quantize(
         data=data,
         split=split,
         frames=frames,
-        precision=precision.value,
+        precision=precision,
         method=method,
         keep_loss=keep_loss,
         force=force,
@@ -277,8 +281,8 @@ def quantize(
     for line in quantization_lines(found):
         typer.echo(line)
     typer.echo(
-        f"added the variant {precision.value} to {bundle}; next: mrcfa build {bundle} "
-        f"--precision {precision.value}"
+        f"added the variant {precision} to {bundle}; next: mrcfa build {bundle} "
+        f"--precision {precision}"
     )
 
 

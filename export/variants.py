@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from mrcfa.bundle import EIGHT_BITS
 from mrcfa.bundle.manifest import Device, Limits
+from mrcfa.bundle.precisions import EIGHT_BITS, PREFERRED, precision_named
 from mrcfa.console.arguments import parse_names
 from mrcfa.data.datasets import dataset_named
 from mrcfa.errors import InvalidValue, named
@@ -43,11 +43,15 @@ class Variant:
     precision: str
     device: Device
     arrangement: Arrangement
-    dtype: torch.dtype
-    """Of the tensors between the graphs."""
     rounded: Callable[[nn.Module], nn.Module]
     """Rounds a graph's float64 parameters."""
     limits: Limits
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the tensors between both graphs."""
+        dtype: torch.dtype = getattr(torch, precision_named(self.precision).dtype)
+        return dtype
 
     @property
     def resolution(self) -> float:
@@ -79,18 +83,15 @@ class Variant:
 
 
 _TABLE = (
-    Variant("fp32", "fp32", Device.CPU, ORT_CPU, torch.float32, in_fp32, FP32_LIMITS),
-    Variant("fp16", "fp16", Device.GPU, PLAIN, torch.float16, in_fp16, FP16_LIMITS),
-    Variant("fp32-gpu", "fp32", Device.GPU, PLAIN, torch.float32, in_fp32, FP32_LIMITS),
-    *(
-        Variant(name, name, Device.GPU, PLAIN, torch.float16, in_products, FP16_LIMITS)
-        for name in EIGHT_BITS
-    ),
+    Variant("fp32", "fp32", Device.CPU, ORT_CPU, in_fp32, FP32_LIMITS),
+    Variant("fp16", "fp16", Device.GPU, PLAIN, in_fp16, FP16_LIMITS),
+    Variant("fp32-gpu", "fp32", Device.GPU, PLAIN, in_fp32, FP32_LIMITS),
+    *(Variant(name, name, Device.GPU, PLAIN, in_products, FP16_LIMITS) for name in EIGHT_BITS),
 )
 VARIANTS = {variant.name: variant for variant in _TABLE}
 """The graphs of 8-bit rows are traced in FP16; `mrcfa quantize` inserts the 8 bits and measures the
 limits."""
-DEFAULT = ("fp32", "fp16")
+DEFAULT = tuple(PREFERRED.values())
 
 
 def variants_named(text: str) -> list[Variant]:

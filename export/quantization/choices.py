@@ -1,19 +1,14 @@
-"""What `mrcfa quantize` lets one choose; light, for the command line."""
+"""The methods of calibration, in a light module for the command line."""
 
 from enum import Enum
 
 
-class EightBits(str, Enum):
-    INT8 = "int8"
-    FP8 = "fp8"
-
-
 class Method(str, Enum):
-    """Where the range of a tensor ends."""
+    """The rule that sets the end of a tensor's range."""
 
     ENTROPY = "entropy"
-    """Where the rounded numbers are distributed most like the numbers."""
+    """The end at which the rounded numbers have the distribution most like the original."""
     MINMAX = "minmax"
-    """At the largest number."""
+    """The largest number."""
     PERCENTILE = "percentile"
-    """Where one in ten thousand is larger."""
+    """The value that one number in ten thousand exceeds."""

@@ -85,7 +85,7 @@ class _Quantizer:
     ) -> None:
         self._bundle, self._form, self._options = bundle, form, options
         self._footage, self._work, self._show = shown, work, show
-        self._method = options.method or Method(form.method)
+        self._method = options.method or Method(form.calibration)
         show("graphs", 0.0)
         self._model = build_model(bundle.config)
         load_weights(self._model, bundle.file(WEIGHTS))

@@ -22,15 +22,19 @@ from mrcfa.backends.records import (
     parts_of,
 )
 from mrcfa.bundle import Bundle, Unfit
+from mrcfa.bundle.manifest import Output
 from mrcfa.console.notices import warn
+from mrcfa.data.labels import Colour
 from mrcfa.errors import InvalidValue, Unsupported, named
 from mrcfa.machine.extras import MissingExtra, extras_named, load
+from mrcfa.model.config import Config
 
 __all__ = [
     "BACKENDS",
     "Arrays",
     "Backend",
     "Image",
+    "Model",
     "OnDevice",
     "Options",
     "TwoGraphs",
@@ -49,22 +53,43 @@ class OnDevice(Protocol):
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
 
-class Backend(ABC):
-    """One loaded bundle. It holds no stream's state, so any number of streams may share it.
+class Model(Protocol):
+    """The facts about a model that a stream needs: those of a manifest, or of a server."""
 
-    A state is that of all B streams of the bundle, its rows. Where one stream is stepped alone, as
-    `Stream` does, every row of a bundle for several sees the same frames.
+    @property
+    def config(self) -> Config: ...
+    @property
+    def streams(self) -> int: ...
+    @property
+    def frame(self) -> tuple[int, int]: ...
+    @property
+    def output(self) -> Output: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def palette(self) -> tuple[Colour, ...]: ...
+    def to_json(self) -> str:
+        """All facts; the text changes with anything that changes the answers."""
+        ...
+
+
+class Backend(ABC):
+    """A loaded bundle. It holds no state of a stream, so any number of streams may share it.
+
+    A state has a row for each of the bundle's B streams. `step` gives the same frame to all rows;
+    `step_all` gives each row a frame of its own.
     """
 
+    model: Model
     name: str
-    """What runs and where, such as `onnxruntime (CPU, fp32)`."""
+    """The runtime, the device and the precision, such as `onnxruntime (CPU, fp32)`."""
     takes_device_frames = False
-    """Whether an image may also be `OnDevice`."""
+    """True if a frame may be `OnDevice`."""
     on_gpu = False
     streams = 1
-    """Rows that a step computes, whether they are needed or not."""
+    """The number of rows that every step computes, needed or not."""
     overlaps_frames = False
-    """Whether `submit` returns early, so that two frames in flight take less time than in turn."""
+    """True if `submit` returns before the frame is done, so that two frames overlap."""
 
     @abstractmethod
     def start(self) -> Any:
@@ -72,54 +97,57 @@ class Backend(ABC):
 
     @abstractmethod
     def timed_step(self, image: Image, state: Any) -> tuple[Arrays, Any, dict[str, float]]:
-        """`step`, and the seconds that its parts took, where they can be told apart."""
+        """`step`, and the seconds of its parts by name, if they can be measured."""
 
     def step(self, image: Image, state: Any) -> tuple[Arrays, Any]:
         """uint8 (h, w, 3) -> `mask` (h, w) or `logits` (classes, H/4, W/4), and the next state."""
         outputs, state, _ = self.timed_step(image, state)
         return outputs, state
 
-    def told_apart(self, seconds: float) -> dict[str, float]:
-        """What more can be said of the last step, which took so long, after its clock stopped."""
+    def late_timings(self, seconds: float) -> dict[str, float]:
+        """Parts of the last step that are measured elsewhere; the whole step took `seconds`."""
         return {}
 
     def step_all(
         self, images: Sequence[Image | None], state: Any
     ) -> tuple[list[Arrays | None], Any]:
-        """`step` for an image of each row, or None, which leaves that row as it was."""
+        """`step` with an image for each row; None leaves that row as it was."""
         raise Unsupported(f"{self.name} takes one stream at a time; open a Stream for each camera")
 
     def restart(self, row: int, state: Any) -> Any:
-        """The state, but for one row, which is before its first frame."""
+        """The state with one row set back to before its first frame."""
         raise Unsupported(f"{self.name} has no rows to restart; open a Stream for each camera")
 
     def submit(self, image: Image, state: Any) -> tuple[Any, Any]:
-        """Begin a frame: what `result` takes, and the next state. At most two may be begun."""
+        """Begin a frame; returns the handle for `result`, and the next state.
+
+        At most two frames of a state may be in flight.
+        """
         return self.step(image, state)
 
     def result(self, begun: Any) -> Arrays:
-        """What `step` would have answered; the frames of a state in the order they were begun."""
+        """The outputs of `step` for a frame that `submit` began. Frames are taken in order."""
         outputs: Arrays = begun
         return outputs
 
     def usable(self) -> bool:
-        """Whether a further stream of this thread may share it."""
+        """True if another stream of this thread may share this backend."""
         return True
 
-    def finish(self, state: Any) -> None:  # noqa: B027  # most backends keep nothing back
-        """The state is not needed any more: what it holds may serve another stream."""
+    def finish(self, state: Any) -> None:  # noqa: B027  # most states are memory alone
+        """Release a state that holds more than memory: a lane on a GPU, a place on a server."""
 
 
 class TwoGraphs(Backend):
-    """An encoder and a decoder that return when they are done."""
+    """A backend with an encoder and a decoder, each of which returns when it is done."""
 
     @abstractmethod
     def encode(self, image: Image) -> Any:
-        """uint8 (h, w, 3) of the bundle's frame size -> what `decode` wants of it."""
+        """uint8 (h, w, 3) of the bundle's frame size -> features for `decode`."""
 
     @abstractmethod
     def decode(self, features: Any, state: Any) -> tuple[Arrays, Any]:
-        """The frame's answer, and the state for the next frame."""
+        """The frame's outputs, and the state for the next frame."""
 
     def timed_step(self, image: Image, state: Any) -> tuple[Arrays, Any, dict[str, float]]:
         began = perf_counter()
@@ -136,13 +164,13 @@ _opening = Lock()
 def open_backend(
     bundle: Bundle | None, name: str = "auto", options: Options | None = None
 ) -> Backend:
-    """The backend of that name; streams of one process that ask for the same share it.
+    """The backend of this name. Streams of a process that ask for the same one share it.
 
-    A server needs no bundle, the others do.
+    A server's address needs no bundle; every other backend needs one.
     """
     options = options or Options()
-    what = bundle and (bundle.path.resolve(), bundle.manifest.to_json())
-    key = (what, name, options)
+    identity = bundle and (bundle.path.resolve(), bundle.manifest.to_json())
+    key = (identity, name, options)
     with _opening:
         backend = _open.get(key)
         if backend is None or not backend.usable():
@@ -154,7 +182,7 @@ def _create(bundle: Bundle | None, name: str, options: Options) -> Backend:
     if name == "auto" and bundle is not None:
         return _best(bundle, options)
     kind, which = parts_of(name)
-    if kind not in BACKENDS or (BACKENDS[kind].addressed and not which):
+    if kind not in BACKENDS or (BACKENDS[kind].schemes and not which):
         raise InvalidValue(f"unknown backend {name!r}; choose one of {named(CHOICES)}")
     return _opened(BACKENDS[kind], bundle, which, options, options.given)
 
@@ -173,13 +201,13 @@ def _opened(
 
 
 def _best(bundle: Bundle, options: Options) -> Backend:
-    """The first backend that can do what is asked, and whose packages and hardware are there.
+    """The first backend that can do what is asked, with the packages and the hardware here.
 
-    That a GPU is there and stays idle is told, with the reasons, or with `strict` an error.
+    A GPU that stays idle is a warning with the reasons; with `strict` it is an error.
     """
     reasons: list[str] = []
     for record in BACKENDS.values():
-        if not record.can_run(bundle):
+        if not record.auto(bundle):
             continue
         try:
             backend = _opened(record, bundle, "", options, options.given & CHANGES_ANSWERS)
@@ -192,7 +220,7 @@ def _best(bundle: Bundle, options: Options) -> Backend:
 
 
 def _explain(backend: Backend, bundle: Bundle, reasons: list[str], strict: bool) -> None:
-    """Why this backend runs, if a GPU could do better."""
+    """Warn, with the reasons, if this backend leaves a GPU idle."""
     from mrcfa.machine import hardware
 
     if not reasons and not backend.on_gpu and not bundle.manifest.engines:

@@ -1,4 +1,4 @@
-"""`triton://HOST:PORT/MODEL`: where a bundle is served, as users write it."""
+"""`Address`: the server and model that `triton://HOST:PORT/MODEL` names."""
 
 import os
 import re
@@ -10,33 +10,29 @@ from mrcfa.errors import InvalidValue, named
 
 EXAMPLE = "triton://127.0.0.1:8001/mrcfa"
 PATIENCE_S = 60.0
-"""A server that stops keeps its port for up to 30 s, and another needs some to load its models."""
+"""Longer than a restart: a stopping server keeps its port for up to 30 s, then models load."""
 _SCHEME = re.compile(r"(tritons?):/*(?=[^/])")
 _QUERY = ("patience", "shared_memory", "authority")
 
 
-def is_address(place: str | Path) -> bool:
-    """Whether a place is a server and no folder; a Path folds the slashes, which is no matter."""
-    return _SCHEME.match(str(place)) is not None
-
-
 @dataclass(frozen=True)
 class Address:
-    """`triton` is in the clear, `tritons` is TLS; secrets come from the environment."""
+    """A model on a server: `triton` is plain text, `tritons` is TLS."""
 
     host: str
     port: int
     model: str
     tls: bool = False
     patience_s: float = PATIENCE_S
-    """How long a frame may wait for its server, restarts included."""
+    """The longest time a frame waits for the server, including the server's restart."""
     shared_memory: bool = True
-    """Whether frames go through it where server and client are on one host."""
+    """True if frames pass through shared memory when server and client are on one host."""
     authority: str | None = None
-    """The name that the server goes by behind a proxy: gRPC's :authority."""
+    """The server's name behind a proxy: gRPC's :authority."""
 
     @classmethod
     def parse(cls, place: str | Path) -> "Address":
+        """Read an address. A `Path` turns two slashes into one, so one is enough."""
         text = _SCHEME.sub(r"\1://", str(place), count=1)
         try:
             parts = urlsplit(text)
@@ -48,7 +44,7 @@ class Address:
                 f"{place} is no address ({error}); write it like {EXAMPLE}"
             ) from None
         model = parts.path.strip("/")
-        if not is_address(text) or not parts.hostname or not model or "/" in model:
+        if not _SCHEME.match(text) or not parts.hostname or not model or "/" in model:
             raise InvalidValue(f"{place} is no address of a served model; write it like {EXAMPLE}")
         unknown = sorted(query.keys() - set(_QUERY))
         if unknown:
@@ -73,7 +69,7 @@ class Address:
 
     @property
     def here(self) -> bool:
-        """Whether it is this very host, whose memory could be shared."""
+        """True if the address names this host, so that memory can be shared."""
         return self.host in ("127.0.0.1", "localhost", "::1")
 
     def __str__(self) -> str:
@@ -82,7 +78,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Credentials:
-    """Files for TLS and the `authorization` header, from the environment."""
+    """The environment's files for TLS and its `authorization` header."""
 
     root_certificates: str | None
     private_key: str | None

@@ -1,4 +1,4 @@
-"""The reference model itself, streamed: what every other backend is measured against."""
+"""The reference model, streamed. All other backends are measured against it."""
 
 from collections.abc import Sequence
 
@@ -17,41 +17,41 @@ from mrcfa.model.streaming import Memory, decode_next
 from mrcfa.model.weights import load_weights
 
 AUTHORS_COLD_START = 3
-"""The authors answer frames before this one with the single-frame prediction."""
+"""The authors use the single-frame prediction for the frames before this one."""
 
 Rows = tuple[Memory, ...]
 
 
 class EagerBackend(TwoGraphs):
-    """Both graphs are the model's own parts."""
+    """The model's own encoder and decoder in PyTorch, with the bundle's weights."""
 
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
         if which:
             raise InvalidValue(f"eager runs on the CPU alone; choose it without {which!r}")
         if options.threads:
             torch.set_num_threads(options.threads)
-        self._model = build_model(bundle.config)
-        load_weights(self._model, bundle.file(WEIGHTS))
-        self._manifest, self._cold_start = bundle.manifest, options.cold_start
+        self._network = build_model(bundle.config)
+        load_weights(self._network, bundle.file(WEIGHTS))
+        self.model, self._cold_start = bundle.manifest, options.cold_start
         self.name = "eager (PyTorch, CPU, fp32)"
 
     def start(self) -> Rows:
-        return (Memory(),) * self._manifest.streams
+        return (Memory(),) * self.model.streams
 
     @torch.no_grad()
     def encode(self, image: Image) -> Features:
-        return self._model.encode(network_input(image, self._manifest.config.size))
+        return self._network.encode(network_input(image, self.model.config.size))
 
     def decode(self, features: Features, state: Rows) -> tuple[Arrays, Rows]:
         memory, *others = state
         alone = self._cold_start is ColdStart.SINGLE and memory.frame < AUTHORS_COLD_START
-        logits, memory = decode_next(self._model, features, memory, alone)
+        logits, memory = decode_next(self._network, features, memory, alone)
         return self._answer(logits), (memory, *others)
 
     def step_all(
         self, images: Sequence[Image | None], state: Rows
     ) -> tuple[list[Arrays | None], Rows]:
-        """One row after the other: it is the reference and not in a hurry."""
+        """Compute one row after the other: this is the reference, so it needs no speed."""
         answers: list[Arrays | None] = [None] * len(images)
         rows = list(state)
         for row, image in enumerate(images):
@@ -63,6 +63,6 @@ class EagerBackend(TwoGraphs):
         return (*state[:row], Memory(), *state[row + 1 :])
 
     def _answer(self, logits: Tensor) -> Arrays:
-        if self._manifest.output is Output.LOGITS:
+        if self.model.output is Output.LOGITS:
             return {"logits": logits[0].numpy()}
-        return {"mask": full_size_mask(logits, self._manifest.config.size, self._manifest.frame)}
+        return {"mask": full_size_mask(logits, self.model.config.size, self.model.frame)}

@@ -1,4 +1,4 @@
-"""The bundle's ONNX graphs in ONNX Runtime: CPU, or CUDA and TensorRT where they really load."""
+"""The backend that runs a bundle's ONNX graphs in ONNX Runtime, on a CPU or an NVIDIA GPU."""
 
 import io
 from collections.abc import Sequence
@@ -14,54 +14,51 @@ from numpy.typing import NDArray
 
 from mrcfa.backends import Arrays, Image, Options, TwoGraphs
 from mrcfa.backends.cuda_context import no_gpu
+from mrcfa.backends.records import BACKENDS, Place
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.bundle.manifest import STATE, Device
 from mrcfa.console.notices import warn
-from mrcfa.errors import InvalidValue, MrcfaError, RuntimeFailed, Unsupported, named
+from mrcfa.errors import MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.machine import hardware
 from mrcfa.machine.extras import install_command
 
 Values = dict[str, Any]
-"""ONNX Runtime's own tensors by name."""
+"""Tensors of ONNX Runtime by name."""
 
-PROVIDERS = {
-    "cuda": "CUDAExecutionProvider",
-    "cpu": "CPUExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-}
+RECORD = BACKENDS["onnxruntime"]
+PROVIDERS = {place.name: place.runtime_name for place in RECORD.places}
 
 
 class OnnxRuntimeBackend(TwoGraphs):
-    """`which` is the execution provider; without one, CUDA if it loads, else the CPU, told so.
+    """The graphs with one execution provider, which `which` names.
 
-    TensorRT's provider compiles for minutes at its first start, so it runs only when asked for.
-    Features and state stay where they are computed: only frames and answers pass the host.
+    Without a name it is CUDA if that loads, else the CPU with a warning. TensorRT's provider
+    compiles for minutes at its first start, so it runs only if it is named. Features and state
+    stay on the device; only frames and outputs are copied.
     """
 
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
-        if which and which not in PROVIDERS:
-            raise InvalidValue(f"unknown provider {which!r}; choose one of {named(PROVIDERS)}")
-        provider = which or _preferred(bundle, options.precision)
+        place = RECORD.place(which or _preferred(bundle, options.precision))
         try:
-            self._open(bundle, provider, options)
+            self._open(bundle, place, options)
         except Unfit as error:
-            if which or provider == "cpu":
+            if which or place.device is Device.CPU:
                 raise
             if options.strict:
                 raise Unsupported(str(error)) from None
             warn(f"{error}; ONNX Runtime goes on with the CPU")
-            self._open(bundle, "cpu", options)
+            self._open(bundle, RECORD.place("cpu"), options)
 
-    def _open(self, bundle: Bundle, provider: str, options: Options) -> None:
-        self.on_gpu = provider != "cpu"
-        variant = bundle.variant(Device.GPU if self.on_gpu else Device.CPU, options.precision)
+    def _open(self, bundle: Bundle, place: Place, options: Options) -> None:
+        self.model, self.on_gpu = bundle.manifest, place.device is Device.GPU
+        variant = bundle.variant(place.device, options.precision)
         device = options.device or 0
         self._place = ("cuda", device) if self.on_gpu else ("cpu", 0)
         self._encoder, self._decoder = (
             open_session(
                 bundle.read_graph(graph),
                 bundle.path / graph.file,
-                provider,
+                place.name,
                 options.threads,
                 device,
                 options.strict,
@@ -72,7 +69,7 @@ class OnnxRuntimeBackend(TwoGraphs):
         self._state = [spec for spec in variant.decoder.inputs if spec.name in STATE]
         self._features = [value.name for value in self._encoder.get_outputs()]
         self._answer = bundle.manifest.output.value
-        self.name = f"onnxruntime ({provider.upper()}, {variant.precision})"
+        self.name = f"onnxruntime ({place.name.upper()}, {variant.precision})"
 
     def start(self) -> Values:
         try:
@@ -91,7 +88,7 @@ class OnnxRuntimeBackend(TwoGraphs):
         return {self._answer: answer.numpy()[0]}, state
 
     def timed_step(self, image: Image, state: Values) -> tuple[Arrays, Values, dict[str, float]]:
-        """On a GPU with the copies told apart; every call returns when the GPU is done."""
+        """Copies to and from a GPU are timed separately: every call waits until the GPU is done."""
         if not self.on_gpu:
             return super().timed_step(image, state)
         marks = [perf_counter()]
@@ -128,7 +125,7 @@ class OnnxRuntimeBackend(TwoGraphs):
         return {**state, "frame": self._placed(numbers)}
 
     def _kept(self, before: Any, after: Any, rows: list[int]) -> Any:
-        """The state after a round, but for rows that had no part in it; they pass the host."""
+        """The state after a round, but rows without a frame as before; it is merged on the host."""
         merged = after.numpy().copy()
         merged[rows] = before.numpy()[rows]
         return self._placed(merged)
@@ -169,10 +166,10 @@ def _preferred(bundle: Bundle, precision: str | None) -> str:
 def open_session(
     graph: bytes, path: Path, provider: str, threads: int, device: int = 0, strict: bool = False
 ) -> Any:
-    """A session on the provider asked for, with every node; ONNX Runtime falls back silently.
+    """A session on this provider; ONNX Runtime alone would fall back to another one silently.
 
     `graph` is the content of the file `path`, which is not opened again. Nodes that a GPU's
-    provider leaves to the CPU are told, or with `strict` an error.
+    provider leaves to the CPU are a warning, or with `strict` an error.
     """
     if provider == "cpu":
         return _session(graph, path, _options(threads), [(PROVIDERS["cpu"], {})])
@@ -222,7 +219,7 @@ def _options(threads: int) -> Any:
 def _session(
     graph: bytes, path: Path, options: Any, providers: list[tuple[str, dict[str, str]]]
 ) -> Any:
-    """Without ONNX Runtime's own second attempt on the CPU, at the start or in mid-stream."""
+    """A session that never falls back to the CPU by itself, at the start or in mid-stream."""
     try:
         session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
         session._model_bytes = b""  # kept for that second attempt alone
@@ -232,9 +229,9 @@ def _session(
 
 
 def _find_cuda(provider: str, device: int) -> str:
-    """See that provider and GPU are there; answers what ONNX Runtime misses of CUDA, if anything.
+    """Check that provider and GPU exist; returns ONNX Runtime's complaint about CUDA, if any.
 
-    CUDA's libraries in pip's packages are on no path of the system; ONNX Runtime knows them.
+    CUDA's libraries from pip are on no search path, so ONNX Runtime loads them itself here.
     """
     if PROVIDERS[provider] not in ort.get_available_providers():
         raise _useless(provider, "this build of ONNX Runtime has none")
@@ -249,16 +246,17 @@ def _find_cuda(provider: str, device: int) -> str:
 
 
 def _checked(session: Any, provider: str, complaints: str) -> Any:
-    """The session, if its first provider is the one asked for and not what stands behind it."""
+    """The session, if its first provider is the one asked for and not a fallback."""
     if session.get_providers()[0] != PROVIDERS[provider]:
         raise _useless(provider, complaints)
     return session
 
 
 def _useless(provider: str, why: str) -> Unfit:
+    place = RECORD.place(provider)
     return Unfit(
-        f"ONNX Runtime cannot use its {PROVIDERS[provider]} here{f': {why}' if why else ''}; "
-        f"choose onnxruntime:cpu, or install: {install_command('gpu')}"
+        f"ONNX Runtime cannot use its {place.runtime_name} here{f': {why}' if why else ''}; "
+        f"choose onnxruntime:cpu, or install: {install_command(place.extra)}"
     )
 
 

@@ -1,7 +1,7 @@
-"""Registry of backends, in `auto`'s order, and `Options`, what a stream may be told.
+"""The registry of backends, one record each, and `Options`, the settings of a stream.
 
-`open_backend`, `mrcfa bench`, `mrcfa doctor` and the help read them. A new backend is a module with
-a class like `OnnxRuntimeBackend`, and a record here.
+`open_backend`, `mrcfa bench`, `selftest`, `doctor` and the help read the records. A new backend is
+a module with a class like `OnnxRuntimeBackend`, a record here, and an extra in pyproject.toml.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,40 +9,40 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 
-from mrcfa.backends.address import is_address
 from mrcfa.bundle import Bundle
-from mrcfa.bundle.manifest import Device
-from mrcfa.errors import InvalidValue
+from mrcfa.bundle.manifest import Device, Engine
+from mrcfa.bundle.precisions import precision_named
+from mrcfa.errors import InvalidValue, named
 
 
 class ColdStart(str, Enum):
-    """How the first frames are answered, while there are fewer frames than references."""
+    """The way to answer the first frames, while there are fewer frames than references."""
 
     STREAM = "stream"
-    """With the frames there are, as the graphs do."""
+    """Use the frames that exist, as the graphs do."""
     SINGLE = "single"
-    """With the single-frame head, as the authors do for frames 0 to 2."""
+    """Use the single-frame head, as the authors do for frames 0 to 2."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `Stream` may be told beyond bundle and backend, named as in C++'s `Options`."""
+    """The options of `Stream` besides bundle and backend, with the names of C++'s `Options`."""
 
     precision: str | None = None
-    """None takes fp32 on a CPU and fp16 on a GPU, where the bundle has it."""
+    """None takes fp32 on a CPU and fp16 on a GPU, if the bundle has it."""
     threads: int = 0
-    """Of a CPU; 0 for all cores."""
+    """Threads on a CPU; 0 for all cores."""
     device: int | None = None
-    """Index of the GPU; None takes that of the CUDA context that is current, or else the first."""
+    """Index of the GPU; None takes the GPU of the current CUDA context, else the first one."""
     cuda_graphs: bool = True
-    """Launch each frame's kernels as CUDA graphs, which costs the CPU less."""
+    """Launch the kernels of each frame as CUDA graphs, which costs less time on the CPU."""
     device_masks: bool = False
-    """Leave masks on the GPU, each until the stream's next frame overwrites it."""
+    """Leave masks on the GPU; the next frame of the stream overwrites the mask."""
     plugin_library: Path | None = None
-    """libmrcfa_plugin.so; None takes the environment's MRCFA_PLUGIN_LIBRARY."""
+    """libmrcfa_plugin.so; None takes the path in MRCFA_PLUGIN_LIBRARY."""
     cold_start: ColdStart = ColdStart.STREAM
     strict: bool = False
-    """Raise where a GPU would stay idle, instead of saying so and going on."""
+    """Raise an error, instead of printing a warning, if a GPU would stay idle."""
 
     def __post_init__(self) -> None:
         if self.threads < 0:
@@ -52,86 +52,137 @@ class Options:
 
     @property
     def given(self) -> set[str]:
-        """The options that are not as they are by default."""
+        """The names of the options that differ from their defaults."""
         return {each.name for each in fields(self) if getattr(self, each.name) != each.default}
 
 
 CHANGES_ANSWERS = {"precision", "device_masks", "cold_start"}
-"""Options that `auto` looks for in a backend; the others are advice for those that have them."""
+"""Options that a backend must have for `auto` to take it; it may ignore the other ones."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device that a backend can be asked for, such as `cpu` in `onnxruntime:cpu`."""
+
+    name: str
+    device: Device
+    """The kind of device. It runs only variants that are laid out for this kind, with one
+    exception: a CPU also runs variants for GPUs."""
+    runtime_name: str = ""
+    """The runtime's own name for this device."""
+    extra: str = ""
+    """The extra that installs it, if that is not the backend's."""
+    cuda: bool = False
+    """True if it needs an NVIDIA GPU."""
+    usual: bool = True
+    """True if `mrcfa bench` and `mrcfa selftest` measure it unless told otherwise."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run a bundle, as `mrcfa bench` measures it: a row of its own."""
+    """One way to run a bundle: a row of `mrcfa bench` and of `mrcfa selftest`."""
 
     which: str
-    """What follows the backend's colon."""
+    """The text after the backend's colon."""
     name: str
     precision: str
     device: Device
+    """The kind of device on this machine that computes."""
     variant: str
     """The variant of the bundle whose limits hold."""
+    cuda: bool = False
+    """True if it needs an NVIDIA GPU."""
+    engine: Engine | None = None
+
+
+def graph_ways(record: "BackendRecord", bundle: Bundle, which: str) -> Iterator[Way]:
+    """One row for each place and each precision that the bundle has for this kind of device."""
+    precisions = dict.fromkeys(variant.precision for variant in bundle.manifest.variants.values())
+    usual = (place for place in record.places if place.usual)
+    for place in (record.place(which),) if which else usual:
+        for precision in precisions:
+            variant = bundle.find_variant(place.device, precision)
+            if variant is None:
+                continue
+            name = f"{record.name}:{place.name} {precision}"
+            if place.device is Device.CPU and precision_named(precision).emulated_on_cpus:
+                name += " (emulated)"
+            yield Way(place.name, name, precision, place.device, variant, place.cuda)
 
 
 @dataclass(frozen=True)
 class BackendRecord:
+    """All facts about a backend that the rest of the code asks about."""
+
     name: str
     factory: str
     """`module:class`; the class takes (bundle, which, options)."""
     extra: str
-    """What of this package's extras installs it."""
+    """The extra of this package that installs it."""
     packages: Mapping[str, tuple[str, ...]]
-    """What must be importable -> the distributions that provide it."""
+    """Module to import -> the pip packages that provide it."""
     enables: str
-    """What it is good for, in words."""
+    """Its use in words, for `mrcfa doctor`."""
     options: frozenset[str]
-    """The fields of `Options` that it knows."""
-    can_run: Callable[[Bundle], bool]
-    """Whether `auto` should try it on a bundle."""
-    ways: Callable[[Bundle, str], Iterator[Way]]
-    """(bundle, which) -> the rows of a benchmark; an empty `which` stands for all usual ones."""
-    choices: tuple[str, ...] = ()
-    """What may follow the colon in the options of `bench`."""
-    addressed: bool = False
-    """Whether it is named by an address alone, `triton://HOST:PORT/MODEL`, and needs no bundle."""
+    """The fields of `Options` that it takes."""
+    places: tuple[Place, ...] = ()
+    """The devices that may be named after the colon."""
+    schemes: tuple[str, ...] = ()
+    """The schemes of its addresses. A backend with schemes is a server: it is chosen by an address
+    such as `triton://HOST:PORT/MODEL` alone, and needs no bundle."""
     overlaps_frames: bool = False
-    """As the class says of itself, so that `bench` knows without loading it."""
+    """The class's `overlaps_frames`, which `mrcfa bench` reads before the class is loaded."""
+    auto: Callable[[Bundle], bool] = lambda bundle: True
+    """True if `auto` tries it on this bundle. The order is that of `BACKENDS`."""
+    rows: Callable[["BackendRecord", Bundle, str], Iterator[Way]] = graph_ways
+    """The function behind `ways`."""
+
+    @property
+    def usage(self) -> str:
+        """The form in which users choose it."""
+        return f"{self.schemes[0]}://HOST:PORT/MODEL" if self.schemes else self.name
+
+    def place(self, name: str) -> Place:
+        """The place of this name, or an error that lists all."""
+        for place in self.places:
+            if place.name == name:
+                return place
+        choices = named(f"{self.name}:{place.name}" for place in self.places)
+        raise InvalidValue(f"unknown backend {self.name}:{name}; choose one of {choices}")
+
+    def ways(self, bundle: Bundle, which: str = "") -> Iterator[Way]:
+        """The rows of a benchmark; an empty `which` stands for all usual ones."""
+        return self.rows(self, bundle, which)
 
 
-def _tensorrt_ways(bundle: Bundle, which: str) -> Iterator[Way]:
+def _engine_ways(record: BackendRecord, bundle: Bundle, which: str) -> Iterator[Way]:
     for engine in bundle.manifest.engines:
         if which in ("", engine.name, engine.flavour):
-            yield Way(engine.name, engine.name, engine.precision, Device.GPU, engine.variant)
+            yield Way(
+                which=engine.name,
+                name=engine.name,
+                precision=engine.precision,
+                device=Device.GPU,
+                variant=engine.variant,
+                cuda=True,
+                engine=engine,
+            )
 
 
-def _onnxruntime_ways(bundle: Bundle, which: str) -> Iterator[Way]:
-    """TensorRT's provider compiles for minutes, so it runs only when it is named."""
-    precisions = dict.fromkeys(variant.precision for variant in bundle.manifest.variants.values())
-    for provider in (which,) if which else ("cpu", "cuda"):
-        device = Device.CPU if provider == "cpu" else Device.GPU
-        for precision in precisions:
-            variant = bundle.find_variant(device, precision)
-            if variant is not None:
-                name = f"onnxruntime:{provider} {precision}"
-                if provider == "cpu" and precision == "fp8":
-                    name += " (emulated)"  # no CPU computes in it
-                yield Way(provider, name, precision, device, variant)
-
-
-def _eager_ways(bundle: Bundle, which: str) -> Iterator[Way]:
+def _eager_ways(record: BackendRecord, bundle: Bundle, which: str) -> Iterator[Way]:
     variant = bundle.find_variant(Device.CPU)
-    assert variant is not None  # a CPU takes any, and no bundle has none
-    yield Way("", "eager", "fp32", Device.CPU, variant)
+    assert variant is not None  # a CPU runs any variant, and every bundle has one
+    yield Way("", record.name, "fp32", Device.CPU, variant)
 
 
-def _triton_ways(bundle: Bundle, which: str) -> Iterator[Way]:
-    """A server runs only when it is named; it says which variant it serves."""
+def _triton_ways(record: BackendRecord, bundle: Bundle, which: str) -> Iterator[Way]:
+    """One row for the server at an address, and none without an address."""
     if which:
         from mrcfa.backends.triton import served_variant
 
         variant = served_variant(bundle, which)
         precision = bundle.manifest.variants[variant].precision
-        yield Way(which, which, precision, Device.CPU, variant)  # nothing but a CPU is needed here
+        yield Way(which, which, precision, Device.CPU, variant)  # the client needs a CPU alone
 
 
 _RECORDS = (
@@ -144,10 +195,13 @@ _RECORDS = (
         options=frozenset(
             {"precision", "device", "cuda_graphs", "device_masks", "plugin_library", "strict"}
         ),
-        can_run=lambda bundle: bool(bundle.manifest.engines),
-        ways=_tensorrt_ways,
-        choices=("tensorrt", "rtx"),
+        places=(
+            Place("tensorrt", Device.GPU, cuda=True),
+            Place("rtx", Device.GPU, cuda=True),
+        ),
         overlaps_frames=True,
+        auto=lambda bundle: bool(bundle.manifest.engines),
+        rows=_engine_ways,
     ),
     BackendRecord(
         name="onnxruntime",
@@ -156,9 +210,19 @@ _RECORDS = (
         packages={"onnxruntime": ("onnxruntime", "onnxruntime-gpu")},
         enables="running bundles with ONNX Runtime",
         options=frozenset({"precision", "threads", "device", "strict"}),
-        can_run=lambda bundle: True,
-        ways=_onnxruntime_ways,
-        choices=("cpu", "cuda", "tensorrt"),
+        places=(
+            Place("cpu", Device.CPU, "CPUExecutionProvider"),
+            Place("cuda", Device.GPU, "CUDAExecutionProvider", extra="gpu", cuda=True),
+            # It compiles for minutes at the first start, so it runs only if it is named.
+            Place(
+                "tensorrt",
+                Device.GPU,
+                "TensorrtExecutionProvider",
+                extra="gpu",
+                cuda=True,
+                usual=False,
+            ),
+        ),
     ),
     BackendRecord(
         name="eager",
@@ -167,8 +231,7 @@ _RECORDS = (
         packages={"torch": ("torch",), "safetensors": ("safetensors",)},
         enables="the reference model and mrcfa export",
         options=frozenset({"threads", "cold_start", "strict"}),
-        can_run=lambda bundle: True,
-        ways=_eager_ways,
+        rows=_eager_ways,
     ),
     BackendRecord(
         name="triton",
@@ -177,32 +240,42 @@ _RECORDS = (
         packages={"tritonclient": ("tritonclient",), "grpc": ("grpcio",)},
         enables="streams on an NVIDIA Triton server",
         options=frozenset({"strict"}),
-        can_run=lambda bundle: False,
-        ways=_triton_ways,
-        addressed=True,
+        schemes=("triton", "tritons"),
+        auto=lambda bundle: False,
+        rows=_triton_ways,
     ),
 )
 BACKENDS = {record.name: record for record in _RECORDS}
-CHOICES = (
-    "auto",
-    *(
-        f"{name}://HOST:PORT/MODEL" if record.addressed else name
-        for name, record in BACKENDS.items()
-    ),
-)
-"""What `--backend` may be, but for what follows a colon."""
+CHOICES = ("auto", *(record.usage for record in BACKENDS.values()))
+"""The values of `--backend`, without what may follow a colon."""
+
+
+def server_at(place: str | Path) -> BackendRecord | None:
+    """The backend whose address this is, or None for a folder or a backend's name.
+
+    A `Path` turns two slashes into one, so any number of slashes is accepted.
+    """
+    scheme, _, rest = str(place).partition(":")
+    servers = (record for record in BACKENDS.values() if scheme in record.schemes)
+    return next(servers, None) if rest.strip("/") else None
+
+
+def is_address(place: str | Path) -> bool:
+    """True for the address of a server, such as `triton://HOST:PORT/MODEL`."""
+    return server_at(place) is not None
 
 
 def parts_of(name: str) -> tuple[str, str]:
-    """`onnxruntime:cpu` -> the backend and what follows the colon; of an address, all of it."""
-    if is_address(name):
-        return "triton", name
+    """`onnxruntime:cpu` -> (`onnxruntime`, `cpu`); an address -> (`triton`, the whole address)."""
+    server = server_at(name)
+    if server is not None:
+        return server.name, name
     kind, _, which = name.partition(":")
     return kind, which
 
 
 def full_name(kind: str, which: str) -> str:
-    """What `parts_of` takes apart."""
+    """The inverse of `parts_of`."""
     if not which or is_address(which):
         return which or kind
     return f"{kind}:{which}"

@@ -1,4 +1,4 @@
-"""What a served model says of itself in Triton's `parameters`, so that a client needs no bundle."""
+"""`Served`: the facts about a served model in Triton's `parameters`, so clients need no bundle."""
 
 import json
 from collections.abc import Mapping
@@ -16,26 +16,32 @@ from mrcfa.model.config import Config
 
 @dataclass(frozen=True)
 class Served:
-    """One field for each parameter. Texts are written as they are, the rest as JSON."""
+    """The facts about a served model, one field for each parameter.
+
+    Texts are written as they are, all other values as JSON.
+    """
 
     mrcfa: str
     """The version that wrote the repository."""
     bundle: str
     """`identity` of the bundle."""
     variant: str
-    """The bundle's graphs that run, and whose limits of parity hold."""
+    """The variant of the bundle that runs."""
     config: Config
     frame: tuple[int, int]
     output: Output
     classes: tuple[str, ...]
     palette: tuple[Colour, ...]
     sequences: int
-    """How many cameras the server holds at once; 0 if the model has no memory."""
+    """The most cameras that the server holds at once; 0 if the model has no memory."""
 
     @property
     def streams(self) -> int:
-        """Of one connection: whether the server batches them is its own affair."""
+        """The streams of one connection. Only the server knows whether it batches them."""
         return 1
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_parameters())
 
     @classmethod
     def of(cls, bundle: Bundle, variant: str, output: Output, sequences: int) -> "Served":
@@ -60,7 +66,7 @@ class Served:
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, str], place: str) -> "Served":
-        """Read them; what is wrong or missing names the server."""
+        """Read the parameters. An error names the parameter and the server."""
         texts = ("mrcfa", "bundle", "variant", "output")
         try:
             content = {
@@ -79,7 +85,7 @@ class Served:
             ) from None
 
     def check(self, bundle: Bundle, place: str) -> None:
-        """Server and client must mean the same bundle."""
+        """Refuse a bundle that is not the served one."""
         ours = identity(bundle)
         if ours == self.bundle:
             return
@@ -93,9 +99,9 @@ class Served:
 
 
 def identity(bundle: Bundle) -> str:
-    """Changes with graphs, weights and all that answers depend on; an engine more changes nothing.
+    """A hash of the graphs, the weights and everything else that the answers depend on.
 
-    Engines are made from the graphs, so they are not part of it.
+    Engines are made from the graphs, so they are left out: a new engine changes nothing.
     """
     manifest = bundle.manifest
     engines = {

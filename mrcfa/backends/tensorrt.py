@@ -40,6 +40,7 @@ class TensorRTBackend(Backend):
     overlaps_frames = True
 
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
+        self.model = bundle.manifest
         self._answer, self.streams = bundle.manifest.output.value, bundle.manifest.streams
         if options.device_masks and bundle.manifest.output is not Output.MASK:
             raise Unsupported(

@@ -1,7 +1,7 @@
-"""A served bundle behind the `Backend` interface: frames go to NVIDIA Triton, masks come back.
+"""The backend of a served bundle: frames go to an NVIDIA Triton server, masks come back.
 
-The state is a sequence on the server. A server that went and came back has lost it, so the stream
-goes on with a new sequence, and says from which frame on.
+The state is a sequence on the server. A restart of the server loses it; then the stream goes on
+with a new sequence and prints a warning with the number of its first frame.
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype, triton_to_np_dtype
 
-from mrcfa.backends import Arrays, Backend, Image, Options
+from mrcfa.backends import Arrays, Backend, Image, Model, Options
 from mrcfa.backends.address import Address, Credentials
 from mrcfa.backends.served import Served
 from mrcfa.backends.shared_frames import Ends, SharedFrames
@@ -36,13 +36,13 @@ from mrcfa.errors import (
 )
 
 CALL_S = 5.0
-"""A call without a frame is answered at once or not at all."""
+"""Timeout of a call without a frame, which a server answers at once."""
 END_S = 2.0
-"""A server that does not take the end of a sequence by then forgets it by itself, once idle."""
+"""Timeout of a sequence's end. Without it the server drops the sequence later, when it is idle."""
 PAUSE_S = 0.2
-"""Between attempts to reach a server that is away."""
+"""Pause between two attempts to reach a server that does not answer."""
 STATISTICS_S = 2.0
-"""The server counts a frame after it has answered; usually at once, on a busy machine later."""
+"""The longest wait for the server's statistics, which count a frame after its answer was sent."""
 _LARGEST_MESSAGE = 2**31 - 1
 _CHANNEL = (
     ("grpc.max_send_message_length", _LARGEST_MESSAGE),
@@ -50,32 +50,32 @@ _CHANNEL = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # A host that vanished is told from a slow one; servers forgive two pings without data.
+    # Pings find out whether a host vanished or is slow; servers accept two pings without data.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 )
 SEQUENCE_HEADER = "mrcfa-sequence"
-"""For proxies that spread single requests over servers: they can hash it, and sequences stay."""
+"""Proxies that spread requests over servers can hash this header to keep a sequence together."""
 _Answer = TypeVar("_Answer")
 Images = abc.Sequence[Image | None]
 
 
 @dataclass
 class Sequence:
-    """A stream's place on the server. Correlation ids are random: no two clients share one."""
+    """A stream's sequence on the server. Its correlation id is random, so no clients share one."""
 
     number: int = field(default_factory=lambda: secrets.randbits(63) or 1)
     frames: int = 0
-    """Answered in this sequence."""
+    """The number of answers in this sequence."""
     total: int = 0
-    """Answered in the stream."""
+    """The number of answers in the stream."""
 
     def begin_anew(self) -> None:
         self.number, self.frames = secrets.randbits(63) or 1, 0
 
 
 class TritonBackend(Backend):
-    """`which` is the server's address. A bundle, if given, must be the one that is served."""
+    """A served model at the address `which`. A given bundle must be the served one."""
 
     def __init__(self, bundle: Bundle | None, which: str, options: Options) -> None:
         self._address = Address.parse(which)
@@ -83,6 +83,7 @@ class TritonBackend(Backend):
         self.served = self._reached(self._facts)
         if bundle is not None:
             self.served.check(bundle, str(self._address))
+        self.model: Model = bundle.manifest if bundle else self.served
         self.name = f"{self._address} ({self.served.variant})"
         self._shared = SharedFrames.of(self._client, self._address, self._ends)
         self._counted = self._statistics()
@@ -120,10 +121,10 @@ class TritonBackend(Backend):
             f"{self._address} batches the frames of its cameras itself; open a Stream for each"
         )
 
-    def told_apart(self, seconds: float) -> dict[str, float]:
-        """A step's time in the server, waiting included, and on the way there and back.
+    def late_timings(self, seconds: float) -> dict[str, float]:
+        """The step's time in the server, including its queue, and the time in the network.
 
-        The server's clock stops once its thread is done with the answer, which may be after the
+        The server's clock stops when its thread is done with the answer. That may be after the
         client has it.
         """
         before, until = self._counted, time.monotonic() + STATISTICS_S
@@ -137,7 +138,7 @@ class TritonBackend(Backend):
         return {"server": spent, "network": seconds - spent}
 
     def finish(self, state: Sequence) -> None:
-        """END needs a frame, so a black one goes along; a server that is away has forgotten all."""
+        """End the sequence, with a black frame because END needs one; a lost server needs none."""
         if state.frames and self.served.sequences:
             black = np.zeros((*self.served.frame, 3), np.uint8)
             with suppress(InferenceServerException, MrcfaError):
@@ -161,7 +162,7 @@ class TritonBackend(Backend):
         self._headers = secret.headers
 
     def _facts(self) -> Served:
-        """What the model says of itself, and the types and shapes of its ends."""
+        """The model's parameters; its inputs and outputs are checked and kept, too."""
         reply = self._client.get_model_config(
             self._address.model, headers=self._headers, client_timeout=CALL_S
         )
@@ -171,7 +172,7 @@ class TritonBackend(Backend):
         return served
 
     def _reached(self, ask: Callable[[], _Answer]) -> _Answer:
-        """At the start nothing is waited for: whoever is not there now is named."""
+        """The answer to a first question. A server or model that is missing now is an error."""
         try:
             return ask()
         except InferenceServerException as error:
@@ -193,7 +194,7 @@ class TritonBackend(Backend):
             ) from None
 
     def _find_again(self) -> None:
-        """Another server may stand there now: its model must be the same."""
+        """Check that the server, perhaps a new one at this address, has the same model."""
         try:
             served = self._facts()
         except InferenceServerException:
@@ -239,7 +240,7 @@ class TritonBackend(Backend):
         return found
 
     def _checked(self, answer: Any) -> Any:
-        """The tensor that the model's configuration promises, or an error."""
+        """The output tensor, if it has the type and shape of the model's configuration."""
         name, ends = self.served.output.value, self._ends
         output = answer.get_output(name)
         told = (output.datatype, *output.shape) if output else ()
@@ -273,29 +274,24 @@ class TritonBackend(Backend):
         return _Counted(sum(each.count for each in success), sum(each.ns for each in success) / 1e9)
 
 
-def served_by(address: str) -> Served:
-    """What a server says of its model."""
-    return TritonBackend(None, address, Options()).served
-
-
 def served_variant(bundle: Bundle, address: str) -> str:
-    """The variant of the bundle that a server runs; of a server that is away, that of a CPU."""
+    """The variant of the bundle that a server runs, or a CPU's if the server does not answer."""
     served = ""
     with suppress(MrcfaError):
-        served = served_by(address).variant
+        served = TritonBackend(None, address, Options()).served.variant
     return served if served in bundle.manifest.variants else bundle.variant_name(Device.CPU)
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """What the server has answered so far, and how long that took it."""
+    """The number of answers so far, and the server's seconds for them."""
 
     frames: int
     seconds: float
 
 
 def _ends(config: Any, served: Served, place: str) -> Ends:
-    """Both ends as configured, which must be those of the bundle that the server says it serves."""
+    """Input and output as configured. They must be those of the bundle that the server names."""
     kinds = triton.model_config_pb2.DataType
     # Where Triton batches, its shapes lack the first axis.
     first = (1,) if config.max_batch_size else ()
@@ -320,7 +316,7 @@ def _ends(config: Any, served: Served, place: str) -> Ends:
 
 
 def _passes(error: InferenceServerException) -> bool:
-    """Whether a new sequence, now or once the server is back, may be answered."""
+    """True if a new sequence may succeed, now or when the server is back."""
     away = ("UNAVAILABLE", "CANCELLED")
     forgotten = ("START flag", "shared memory region", "Stub process")
     status, said = str(error.status()), _said(error)
@@ -328,5 +324,5 @@ def _passes(error: InferenceServerException) -> bool:
 
 
 def _said(error: InferenceServerException) -> str:
-    """The server's words, in one line."""
+    """The server's message in one line."""
     return " ".join(str(error.message()).split()) or json.dumps(str(error))

@@ -1,7 +1,6 @@
 """The bundle on disk: graphs, weights, engines, and the manifest that describes them."""
 
 from mrcfa.bundle.bundle import (
-    EIGHT_BITS,
     EXPECTED,
     MANIFEST,
     WEIGHTS,
@@ -10,4 +9,4 @@ from mrcfa.bundle.bundle import (
     write_bundle,
 )
 
-__all__ = ["EIGHT_BITS", "EXPECTED", "MANIFEST", "WEIGHTS", "Bundle", "Unfit", "write_bundle"]
+__all__ = ["EXPECTED", "MANIFEST", "WEIGHTS", "Bundle", "Unfit", "write_bundle"]

@@ -1,7 +1,8 @@
-"""The bundle: a directory of graphs and engines under one manifest, all that passes between stages.
+"""The bundle: a directory of graphs and engines with one manifest.
 
-The manifest is written last and atomically, so a directory either is a whole bundle or none. A
-reader checks the format's version, the hash of every file it opens, and that none lies elsewhere.
+Export, build, quantize and the backends share nothing but this directory. The manifest is written
+last and atomically, so a directory is either a whole bundle or none. A reader checks the version of
+the format, the hash of every file that it opens, and that every file lies inside the directory.
 """
 
 import hashlib
@@ -12,28 +13,25 @@ from pathlib import Path
 
 from mrcfa.bundle.graph_file import check_graph
 from mrcfa.bundle.manifest import Device, Engine, FileEntry, Graph, Manifest, Variant
+from mrcfa.bundle.precisions import EIGHT_BITS, PREFERRED, precision_named
 from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState, named
 from mrcfa.machine.files import locked, replaced, sha256, write_errors_reported, write_whole
 from mrcfa.model.config import Config
 
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
-"""The reference model's weights: parity is measured against them wherever the bundle goes."""
+"""The weights of the reference model, so that parity can be measured on every machine."""
 EXPECTED = "expected.npz"
-"""`masks`: the reference's for the built-in clip, for machines that cannot run the reference."""
-
-EIGHT_BITS = ("int8", "fp8")
-"""Precisions that `mrcfa quantize` makes, from data."""
-_PREFERRED = {Device.CPU: "fp32", Device.GPU: "fp16"}
+"""`masks`: the reference's masks of the built-in clip, for machines that cannot run it."""
 
 
 class Unfit(Unsupported):
-    """What cannot run this bundle on this machine; another backend may."""
+    """A backend cannot run this bundle on this machine; another backend may."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle on disk. Opening reads the manifest alone; `file` checks each file when asked."""
+    """A bundle on disk. `open` reads only the manifest; `file` and `read` check a file each."""
 
     path: Path
     manifest: Manifest
@@ -56,15 +54,15 @@ class Bundle:
         return self.manifest.config
 
     def find_variant(self, device: Device, precision: str | None = None) -> str | None:
-        """The name of the variant that runs best on a device, or None.
+        """The name of the best variant for a kind of device, or None.
 
-        A CPU also runs what was laid out for GPUs, if it has nothing better; a GPU never runs what
-        was laid out for CPUs.
+        A CPU also runs variants for GPUs, if the bundle has no other. A GPU never runs variants for
+        CPUs. Without a precision, the one that the device prefers comes first.
         """
 
         def rank(name: str) -> tuple[bool, bool, str]:
             variant = self.manifest.variants[name]
-            return variant.device is not device, variant.precision != _PREFERRED[device], name
+            return variant.device is not device, variant.precision != PREFERRED[device], name
 
         fitting = (
             name
@@ -78,14 +76,12 @@ class Bundle:
         return self.manifest.variants[self.variant_name(device, precision)]
 
     def variant_name(self, device: Device, precision: str | None = None) -> str:
-        """As `find_variant`, but none is an error that says how to get one."""
+        """The name that `find_variant` finds, or an error that says how to add such a variant."""
         name = self.find_variant(device, precision)
         if name is not None:
             return name
-        wanted = precision or _PREFERRED[device]
-        if (wanted, device) == ("fp32", Device.GPU):
-            wanted = "fp32-gpu"
-        remedy = f"export it with --variants {wanted}"
+        wanted = precision or PREFERRED[device]
+        remedy = f"export it with --variants {precision_named(wanted).variant_for(device)}"
         if wanted in EIGHT_BITS:
             remedy = f"make them with: mrcfa quantize {self.path} --precision {wanted} --data DATA"
         raise Unfit(
@@ -95,16 +91,16 @@ class Bundle:
         )
 
     def file(self, name: str) -> Path:
-        """The path of one of the bundle's files, its size and hash being as the manifest says."""
+        """The path of a file, after a check of its size and hash against the manifest."""
         path, expected = self._listed(name)
         if _described(path, expected.bytes) != expected:
             raise self._changed_file(path)
         return path
 
     def read(self, name: str) -> bytes:
-        """The content of one of the bundle's files, checked as `file` does.
+        """The content of a file, after the same check.
 
-        What was hashed is what is returned, so a file that changes meanwhile cannot slip through.
+        The returned bytes are the ones that were hashed, so a file that changes meanwhile is safe.
         """
         path, expected = self._listed(name)
         content = path.read_bytes() if path.stat().st_size == expected.bytes else b""
@@ -113,7 +109,7 @@ class Bundle:
         return content
 
     def read_graph(self, graph: Graph) -> bytes:
-        """An ONNX file that is whole in itself and has the ends that the manifest names."""
+        """The content of an ONNX file that needs no other file and has the manifest's tensors."""
         content = self.read(graph.file)
         check_graph(content, self.path / graph.file, graph)
         return content
@@ -144,9 +140,10 @@ class Bundle:
         return path
 
     def with_engine(self, engine: Engine, contents: Mapping[str, bytes]) -> "Bundle":
-        """Add an engine or replace one of the same name; whenever this stops, all is whole.
+        """Add an engine, or replace the one of the same name.
 
-        The engine was built from this bundle's graphs, which must still be there.
+        The bundle stays whole wherever this stops. The graphs that the engine was built from must
+        still be in the bundle.
         """
 
         def changed(manifest: Manifest) -> tuple[Manifest, set[str]]:
@@ -158,9 +155,9 @@ class Bundle:
         return self._changed(changed, contents, {graph.file for graph in graphs})
 
     def with_variant(self, name: str, variant: Variant, contents: Mapping[str, bytes]) -> "Bundle":
-        """Add a variant or replace the one of this name, and drop the engines built from that.
+        """Add a variant, or replace the one of this name and remove the engines built from it.
 
-        The variant was made from this bundle's weights, which must still be there.
+        The weights that the variant was made from must still be in the bundle.
         """
 
         def changed(manifest: Manifest) -> tuple[Manifest, set[str]]:
@@ -184,10 +181,10 @@ class Bundle:
         contents: Mapping[str, bytes],
         sources: set[str],
     ) -> "Bundle":
-        """Files first, then the manifest, then what nothing names any more.
+        """Write the files, then the manifest, then delete the files that it no longer names.
 
-        `change` makes the new manifest of the one that is there now, and the names it drops:
-        another process may have added something meanwhile. While the lock is held, none can.
+        `change` gets the manifest that is on disk now, because another process may have added to
+        the bundle, and returns the new manifest and the names to drop. The lock keeps others out.
         """
         with write_errors_reported(str(self.path)), locked(self.path):
             current = Bundle.open(self.path)
@@ -215,9 +212,9 @@ class Bundle:
 
 
 def write_bundle(path: Path, fill: Callable[[Path], Manifest], force: bool = False) -> Bundle:
-    """The bundle at `path`, from what `fill` puts into an empty directory and says of it.
+    """Write a bundle: `fill` writes files into an empty directory and returns the manifest.
 
-    If `fill` raises, `path` stays as it was. The manifest's `files` are listed here.
+    If `fill` raises, `path` stays as it was. The field `files` of the manifest is filled in here.
     """
     _check_free(path, force)
     with replaced(path, folder=True, over=force) as scratch:
@@ -243,6 +240,6 @@ def _check_free(path: Path, force: bool) -> None:
 
 
 def _described(path: Path, expected_bytes: int | None = None) -> FileEntry:
-    """Size and hash; the hash is spared where the size is not the expected one."""
+    """Size and hash of a file; the hash is left empty if the size is not the expected one."""
     size = path.stat().st_size
     return FileEntry("" if expected_bytes not in (None, size) else sha256(path), size)

@@ -1,7 +1,7 @@
-"""The layers of an engine, read from what TensorRT says while it builds, and what they move.
+"""The layers of an engine and the bytes that they move, read from TensorRT's log of the build.
 
-An engine can be asked for them as well, but only where its GPU is. What a layer writes goes through
-memory, so the sum over all layers is a figure of merit that needs no GPU and has no noise.
+The engine itself lists them only on its GPU. A layer's outputs go through memory, so their sum over
+all layers measures an engine without a GPU and without noise.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 
 from mrcfa.bundle.flavours import Message
 from mrcfa.bundle.manifest import PlanCost
+from mrcfa.bundle.precisions import EIGHT_BITS
 from mrcfa.data.decoding import from_json
 from mrcfa.errors import Damaged
 
@@ -31,7 +32,7 @@ _NODE = re.compile(r"\[ONNX Layer: (.+?)\]")
 _MEMORY = re.compile(r"Total (?P<what>Activation|Weights) Memory: *(?P<bytes>\d+) bytes")
 _PRODUCTS = ("gemm", "correlation", "runtime_fusion")
 _ATTENTION = "_mha"
-_NARROW = ("Int8", "FP8")
+_NARROW = {record.tensorrt_type for record in EIGHT_BITS.values()}
 _BITS = {
     "Float": 32,
     "Half": 16,
@@ -48,16 +49,16 @@ _BITS = {
 
 
 def layers(messages: Iterable[Message]) -> list[Layer]:
-    """Needs the messages of a build with detailed profiling verbosity."""
+    """All layers in the log of a build with detailed profiling verbosity."""
     return [_layer(line) for message in messages for line in _LAYER.finditer(message.text)]
 
 
 def plan_cost(
     found: Sequence[Layer], messages: Iterable[Message], frames: int = 1
 ) -> PlanCost | None:
-    """What one plan's kernels move in a frame, and what it holds; None where none are listed.
+    """The bytes that a plan's kernels move per frame, and its memory; None without any layers.
 
-    Of a plan that takes several frames at once, each has its share.
+    With several frames in one pass, each frame has its share.
     """
     kernels = [layer for layer in found if layer["outputs"]]
     if not kernels:
@@ -77,7 +78,7 @@ def plan_cost(
 
 
 def read_layers(content: bytes, path: Path) -> Mapping[str, Sequence[Layer]]:
-    """The part of the layers that `inspect` shows, by graph, from the file that a build wrote."""
+    """The layers of each graph from the file of a build, with the fields that `inspect` shows."""
     try:
         read = from_json(_Listing, {"parts": json.loads(content)})
     except (ValueError, RecursionError) as error:
@@ -103,7 +104,7 @@ class _Listing:
 
 
 def narrow_products(found: Iterable[Layer]) -> int:
-    """How many layers are products, convs or attentions that read 8 bits."""
+    """The number of matrix products, convs and attentions that read 8 bits."""
     return sum(
         (layer["type"] in _PRODUCTS or _ATTENTION in layer["name"])
         and any(tensor["dtype"] in _NARROW for tensor in layer["inputs"][:1])
@@ -112,17 +113,17 @@ def narrow_products(found: Iterable[Layer]) -> int:
 
 
 def written(layer: Layer) -> int:
-    """Bytes of a layer's outputs."""
+    """The bytes of a layer's outputs."""
     return sum(map(_size, layer["outputs"]))
 
 
 def read(layer: Layer) -> int:
-    """Bytes of its inputs and constants."""
+    """The bytes of a layer's inputs and constants."""
     return sum(map(_size, (*layer["inputs"], *layer["constants"])))
 
 
 def _size(tensor: dict[str, Any]) -> int:
-    """An unknown type counts as the narrowest: the sum stays a lower bound."""
+    """The bytes of a tensor. An unknown type counts as 4 bits, so sums are lower bounds."""
     return math.prod(tensor["shape"]) * _BITS.get(tensor["dtype"], 4) // 8
 
 
@@ -139,7 +140,7 @@ def _layer(line: re.Match[str]) -> Layer:
 
 
 def _tensors(text: str, kind: str) -> list[dict[str, Any]]:
-    """Of a list such as `Outputs: [ { Name: relu, Dimensions: [1,64], Datatype: Half }]`."""
+    """The tensors in a list like `Outputs: [ { Name: x, Dimensions: [1,64], Datatype: Half }]`."""
     _, named, rest = text.partition(f"{kind}: [")
     if not named or rest.startswith("]"):
         return []

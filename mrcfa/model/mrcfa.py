@@ -47,13 +47,6 @@ class Reference(NamedTuple):
     grid: Grid
 
 
-class Relation(NamedTuple):
-    """Kept tokens (B, S) of one reference, and their weights at every position, (B, h·w, S)."""
-
-    selected: Tensor
-    weights: Tensor
-
-
 class MRCFA(SegFormer):
     """The paper's model: a normalised clip (B, T, 3, H, W) -> logits (B, classes, H/4, W/4).
 
@@ -103,11 +96,6 @@ class MRCFA(SegFormer):
             grids[stride] = _grid(stage)
         values = self.value(_half(features.fused))
         return Reference(keys, grids, as_tokens(values), _grid(values))
-
-    def relate(self, target: Target, reference: Reference) -> Relation:
-        """STM, SAR, MAA and the softmax over the kept tokens of one reference."""
-        selected = self.select(target, reference)
-        return Relation(selected, self._refined(target, reference, selected).softmax(dim=2))
 
     def select(self, target: Target, reference: Reference) -> Tensor:
         """STM: indices of the kept tokens, (B, S)."""

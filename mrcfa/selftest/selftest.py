@@ -9,7 +9,6 @@ from typing import Any
 
 import mrcfa
 from mrcfa.bundle import MANIFEST, Bundle
-from mrcfa.bundle.manifest import Device
 from mrcfa.errors import named
 from mrcfa.machine import hardware
 from mrcfa.machine.drivers import cuda_needs
@@ -34,7 +33,7 @@ def selftest(bundle: Bundle, cpp_tool: Path | None = None) -> Iterator[Line]:
     used = False
     for way in _listed(bundle):
         for line in _lines(bundle, way, cards):
-            used |= way.device is Device.GPU and line.outcome is Outcome.WORKS
+            used |= way.cuda and line.outcome is Outcome.WORKS
             yield line
     if not bundle.manifest.engines:
         yield line_of("TensorRT", "engines", lambda: _no_engines(bundle))
@@ -94,11 +93,11 @@ def report(bundle: Bundle, lines: Sequence[Line]) -> str:
 
 def _listed(bundle: Bundle) -> list[SelftestWay]:
     """Ways to run the bundle, CPUs first: they show whether the bundle itself is sound."""
-    return sorted(ways(bundle), key=lambda way: way.device is Device.GPU)
+    return sorted(ways(bundle), key=lambda way: way.cuda)
 
 
 def _lines(bundle: Bundle, way: SelftestWay, cards: Sequence[Gpu]) -> Iterator[Line]:
-    if way.device is Device.GPU and not cards:
+    if way.cuda and not cards:
         yield line_of(way.name, MASKS, _no_gpu)
         return
     found = list(lines_of(bundle, way, len(cards)))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mrcfa.bundle import Bundle
-from mrcfa.bundle.manifest import Device, Output
+from mrcfa.bundle.manifest import Output
 from mrcfa.selftest.expected import Expected, Masks, same
 from mrcfa.selftest.line import REPORT, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.ways import SelftestWay, ways
@@ -49,7 +49,7 @@ def checked(bundle: Bundle, way: SelftestWay, gpus: int = 0) -> Iterator[Line]:
     yield line_of(way.name, "reset", run.after_reset)
     if bundle.manifest.streams > 1:
         yield line_of(way.name, "every stream", run.in_every_stream)
-    if way.device is Device.GPU:
+    if way.cuda:
         yield line_of(way.name, "second GPU", lambda: run.on_second_gpu(gpus))
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
+from mrcfa.backends.records import BACKENDS
 from mrcfa.bundle.flavours import Flavour, complaint, heard, logger
 from mrcfa.errors import MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.machine.drivers import cuda_needs
@@ -23,11 +24,8 @@ ONE_NODE = (
     b"\x08\x08\x01\x12\x04\n\x02\x08\x02b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x02B\x04\n\x00\x10\r"
 )
 """An ONNX file that adds a vector to itself: FP32 `x` -> `y`."""
-PROVIDERS = {
-    "CPUExecutionProvider": "cpu",
-    "CUDAExecutionProvider": "gpu",
-    "TensorrtExecutionProvider": "gpu",
-}
+_ORT = BACKENDS["onnxruntime"]
+PROVIDERS = {place.runtime_name: place.extra or _ORT.extra for place in _ORT.places}
 """ONNX Runtime's providers that mrcfa can use -> the extra that installs the provider."""
 _CUDA_ERRORS = {
     100: "CUDA_ERROR_NO_DEVICE: no GPU is visible, or CUDA_VISIBLE_DEVICES hides it",

@@ -7,7 +7,7 @@ from typing import Any
 
 from mrcfa.backends.records import BACKENDS, full_name
 from mrcfa.bundle import Bundle
-from mrcfa.bundle.manifest import Device, Engine, Limits
+from mrcfa.bundle.manifest import Engine, Limits
 from mrcfa.stream.stream import Stream
 
 
@@ -18,7 +18,8 @@ class SelftestWay:
     backend: str
     """Value of `Stream`'s argument `backend`."""
     precision: str | None
-    device: Device
+    cuda: bool
+    """True if it needs an NVIDIA GPU."""
     limits: Limits
     engine: Engine | None = None
 
@@ -27,14 +28,13 @@ class SelftestWay:
 
 
 def ways(bundle: Bundle) -> Iterator[SelftestWay]:
-    engines = {engine.name: engine for engine in bundle.manifest.engines}
     for kind, record in BACKENDS.items():
-        for way in record.ways(bundle, ""):
+        for way in record.ways(bundle):
             yield SelftestWay(
                 name=way.name,
                 backend=full_name(kind, way.which),
                 precision=way.precision if "precision" in record.options else None,
-                device=way.device,
+                cuda=way.cuda,
                 limits=bundle.manifest.variants[way.variant].limits,
-                engine=engines.get(way.name) if kind == "tensorrt" else None,
+                engine=way.engine,
             )

@@ -17,6 +17,7 @@ import mrcfa
 from mrcfa.backends.served import Served
 from mrcfa.bundle import MANIFEST, Bundle
 from mrcfa.bundle.manifest import Device, Engine, Graph, Output, TensorSpec
+from mrcfa.bundle.precisions import PREFERRED
 from mrcfa.errors import AlreadyExists, InvalidValue, Mismatch, Unsupported, named
 from mrcfa.machine.files import replaced, sha256, write_whole
 from mrcfa.serving import model_config as config
@@ -238,7 +239,7 @@ def _engines(bundle: Bundle, options: ServingOptions) -> list[Engine]:
             f"{bundle.path} has {others}; build one on the GPU with: "
             f"mrcfa build {bundle.path} --flavour tensorrt, or choose --platform python"
         )
-    precision = options.precision or "fp16"
+    precision = options.precision or PREFERRED[Device.GPU]
     fitting = [engine for engine in found if engine.precision == precision]
     if not fitting:
         raise Unsupported(

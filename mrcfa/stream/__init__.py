@@ -1,1 +1,1 @@
-"""Streams: frames in, masks out, whatever the backend."""
+"""Streams of any backend: frames in, masks out."""

@@ -1,4 +1,4 @@
-"""Bilinear resizing of logits in numpy, for bundles that answer with logits."""
+"""Masks from logits in NumPy, for bundles whose graphs end with logits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +9,9 @@ Floats = NDArray[np.float32]
 def mask_of_logits(
     logits: NDArray[np.floating], size: tuple[int, int], frame: tuple[int, int]
 ) -> NDArray[np.uint8]:
-    """(classes, h, w) -> uint8 mask (frame): resized first to `size`, then to `frame`, then argmax.
+    """(classes, h, w) -> uint8 mask (frame): resize to `size`, then to `frame`, then argmax.
 
-    Works through the classes one by one, so memory stays at a few frames whatever their number.
+    The classes are resized one by one, so memory stays at a few frames for any number of classes.
     """
     best = np.full(frame, -np.inf, np.float32)
     mask = np.zeros(frame, np.uint8)
@@ -24,7 +24,7 @@ def mask_of_logits(
 
 
 def bilinear(image: Floats, size: tuple[int, int]) -> Floats:
-    """(h, w) -> (size), half-pixel centres and clamped edges, as the graphs resize."""
+    """(h, w) -> (size), with half-pixel centres and clamped edges, as in the graphs."""
     if image.shape == size:
         return image
     for axis, length in enumerate(size):

@@ -1,4 +1,4 @@
-"""`as_rgb`: a frame as programs have it, as uint8 RGB; anything else is refused with the remedy."""
+"""`as_rgb`: checks that a frame is uint8 RGB; an error shows the code that converts it."""
 
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ Image = NDArray[np.uint8]
 
 
 class Picture(Protocol):
-    """An image of Pillow."""
+    """A Pillow image."""
 
     @property
     def mode(self) -> str: ...
@@ -20,15 +20,15 @@ class Picture(Protocol):
 
 
 class Tensor(Protocol):
-    """A tensor in host memory, of PyTorch for one."""
+    """A tensor in host memory, such as one of PyTorch."""
 
     def __array__(self) -> NDArray[Any]: ...
 
 
 def as_rgb(frame: Any) -> Image:
-    """uint8 (h, w, 3) from an array, a Pillow image in mode RGB or a tensor of just that."""
-    mode = getattr(frame, "mode", None)  # a method of PyTorch's tensors
-    if isinstance(mode, str) and mode != "RGB" and mode[0] not in "IF":  # which Pillow would clip
+    """The frame as uint8 (h, w, 3), if it is such an array or tensor, or an RGB Pillow image."""
+    mode = getattr(frame, "mode", None)  # PyTorch's tensors have a method of this name
+    if isinstance(mode, str) and mode != "RGB" and mode[0] not in "IF":  # convert() clips these
         raise InvalidValue(
             f"a frame is RGB and this image has mode {mode}; pass frame.convert('RGB')"
         )
@@ -49,7 +49,7 @@ def as_rgb(frame: Any) -> Image:
 
 
 def _kind(array: Any) -> str:
-    """`uint8` of NumPy's and of PyTorch's."""
+    """The name of the type, such as `uint8`, of a NumPy array or a PyTorch tensor."""
     return str(array.dtype).rpartition(".")[2]
 
 
@@ -73,7 +73,7 @@ def _refusal(name: str, array: Any) -> InvalidValue:
 
 
 def _channels_last(text: str, array: Any) -> tuple[str, Any]:
-    """Python that gives an array the shape (h, w, 3) if that is clear, and what comes of it."""
+    """Code that brings an array to the shape (h, w, 3), if the axes are clear, and its result."""
     tensor = hasattr(array, "permute")
     if len(array.shape) == 4 and array.shape[0] == 1:
         text, array = f"{text}[0]", array[0]
@@ -96,7 +96,7 @@ def _channels_last(text: str, array: Any) -> tuple[str, Any]:
 
 
 def _in_bytes(text: str, array: Any, low: float, high: float) -> str | None:
-    """Python that brings values to 0…255 in bytes, where it is clear what they mean."""
+    """Code that brings the values to bytes from 0 to 255, or None if their meaning is unclear."""
     kind = _kind(array)
     convert = "to(torch.uint8)" if hasattr(array, "permute") else "astype(np.uint8)"
     if kind == "uint8":

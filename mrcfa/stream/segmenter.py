@@ -1,4 +1,4 @@
-"""`Segmenter`: an open bundle, as `Stream` and `Streams` share it."""
+"""`Segmenter`: an open bundle in a backend, the common base of `Stream` and `Streams`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.backends import Arrays, Backend, Image, OnDevice, open_backend
-from mrcfa.backends.address import is_address
-from mrcfa.backends.records import ColdStart, Options
-from mrcfa.backends.served import Served
+from mrcfa.backends.records import ColdStart, Options, is_address
 from mrcfa.bundle import Bundle
-from mrcfa.bundle.manifest import Manifest
 from mrcfa.errors import InvalidValue, Mismatch, Unsupported, WrongState, member
 from mrcfa.machine.extras import load
 from mrcfa.model.config import Config
@@ -26,11 +23,11 @@ _Kind = TypeVar("_Kind", bound="Segmenter")
 
 
 class Segmenter:
-    """A bundle in a backend, with a state; what becomes of frames before and of masks after."""
+    """A bundle in a backend, with a state. It prepares frames for the graphs and finishes masks."""
 
     def __init__(
         self,
-        bundle: str | Path,
+        bundle: str | Path | Bundle,
         backend: str = "auto",
         *,
         precision: str | None = None,
@@ -52,13 +49,8 @@ class Segmenter:
             cold_start=member(ColdStart, cold_start, "cold start"),
             strict=strict,
         )
-        self._opened: Backend | None
-        self._model: Manifest | Served
-        if is_address(bundle):
-            self._opened, self._model = _remote(str(bundle), backend, options)
-        else:
-            opened = Bundle.open(bundle)
-            self._opened, self._model = open_backend(opened, backend, options), opened.manifest
+        self._opened: Backend | None = open_backend(*_resolved(bundle, backend), options)
+        self._model = self._opened.model
         self.size = self._model.frame
         self.classes = self._model.classes
         self.palette: NDArray[np.uint8] = np.array(self._model.palette, np.uint8)
@@ -69,16 +61,16 @@ class Segmenter:
 
     @property
     def config(self) -> Config:
-        """Of the model in the bundle."""
+        """The configuration of the bundle's model."""
         return self._model.config
 
     @property
     def backend(self) -> str:
-        """What runs, as it reported itself: `onnxruntime (CPU, fp32)`."""
+        """The runtime, the device and the precision: `onnxruntime (CPU, fp32)`."""
         return self._backend.name
 
     def close(self) -> None:
-        """Let go of the state and of this stream's share of the backend, which frees a GPU."""
+        """Release the state and the backend. The last stream of a backend frees its GPU memory."""
         with self._alone():
             if self._opened is not None:
                 self._give_back()
@@ -86,7 +78,7 @@ class Segmenter:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Refuse a thread that comes in while another one is at work; to take turns is fine."""
+        """Raise an error if another thread is at work in this stream at the same time."""
         if not self._busy.acquire(blocking=False):
             raise WrongState(
                 "this stream is at work in another thread; open one for each thread, or let the "
@@ -123,7 +115,7 @@ class Segmenter:
         self.close()
 
     def _prepared(self, frame: Frame) -> tuple[Any, tuple[int, ...]]:
-        """The frame as the backend takes it, and the size that its mask is to have."""
+        """The frame in the form that the backend takes, and the size of its mask."""
         if hasattr(frame, "__cuda_array_interface__"):
             if not self._backend.takes_device_frames:
                 raise Unsupported(
@@ -142,7 +134,7 @@ class Segmenter:
         return scaled(image, self.size, "BILINEAR"), size
 
     def _mask_of(self, outputs: Arrays, size: tuple[int, ...]) -> Image:
-        """Where a bundle answers with logits, the last two steps happen here instead."""
+        """The mask in this size. Logits become a mask here; most bundles do that in the graph."""
         if "mask" in outputs:
             mask = outputs["mask"]
         else:
@@ -152,15 +144,15 @@ class Segmenter:
         return mask if size == self.size else scaled(mask, size)
 
 
-def _remote(address: str, backend: str, options: Options) -> tuple[Backend, Served]:
-    """A served model: what is known of it comes from the server."""
+def _resolved(place: str | Path | Bundle, backend: str) -> tuple[Bundle | None, str]:
+    """The open bundle and the backend's name. A server's address is a backend without a bundle."""
+    if isinstance(place, Bundle):
+        return place, backend
+    if not is_address(place):
+        return Bundle.open(place), backend
     if backend != "auto":
-        raise InvalidValue(f"{address} runs what its server chose; leave the backend {backend} out")
-    opened = open_backend(None, address, options)
-    from mrcfa.backends.triton import TritonBackend
-
-    assert isinstance(opened, TritonBackend)
-    return opened, opened.served
+        raise InvalidValue(f"{place} runs what its server chose; leave the backend {backend} out")
+    return None, str(place)
 
 
 def scaled(image: Image, size: tuple[int, ...], method: str = "NEAREST") -> Image:

@@ -1,4 +1,4 @@
-"""`Stream`: frames in, masks out, with the memory of earlier frames kept in between."""
+"""`Stream`: frames of one video in, masks out; it keeps the memory of earlier frames."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ MOST_IN_FLIGHT = 2
 
 
 class Stream(Segmenter):
-    """One video. Streams of the same bundle and backend in a process share the loaded graphs.
+    """One video. The streams of a process with the same bundle and backend share its graphs.
 
-    A stream belongs to one thread at a time; different streams may run in different threads. A
-    thread that comes in while another one is at work gets an error.
+    One thread at a time may use a stream; a second thread gets an error. Different streams may run
+    in different threads.
 
         with Stream("bundles/vspw-b1") as stream:
             for frame in frames:        # uint8 (h, w, 3), RGB
@@ -27,19 +27,20 @@ class Stream(Segmenter):
 
     A frame may also be a Pillow image in mode RGB, or a tensor on the CPU of that type and shape.
 
-    Frames of the bundle's own size (`size`, fixed by `mrcfa export --frame`) go through the graphs
-    as they are. Frames of any other size are resized on the host and their masks scaled back to the
-    frame, which is slower and less exact at the boundaries.
+    Frames of the bundle's size (`size`, set by `mrcfa export --frame`) go straight into the graphs.
+    Frames of any other size are resized on the host, and their masks are scaled back, which is
+    slower and less exact at the boundaries.
 
-    `triton://HOST:PORT/MODEL` in place of a bundle is the same on a server; as `backend` beside a
-    bundle it sees to it that both are the same version (docs/serving.md).
+    The bundle may be a path, an open `Bundle`, or the address of a server:
+    `triton://HOST:PORT/MODEL`. An address as `backend`, together with a bundle, also checks that
+    the server has the same bundle (docs/serving.md).
 
-    With TensorRT a frame may also be an array on the GPU, and with `device_masks=True` the mask is
-    one, until the stream's next frame overwrites it. `Options` describes the other options.
+    With TensorRT a frame may be an array on the GPU. With `device_masks=True` the mask is one too,
+    until the stream's next frame overwrites it. `Options` describes the other options.
 
-    Two frames may be in flight: what `submit` begins, `result` gives back, in order. With TensorRT
-    (`overlaps_frames`) the encoder then works on a frame beside the decoder on the one before it,
-    and the masks are the same; other backends compute a frame when it is submitted.
+    Two frames may be in flight: `submit` begins a frame, `result` returns the mask of the oldest.
+    With TensorRT (`overlaps_frames`) the encoder then works on one frame while the decoder works on
+    the frame before it. The masks are the same. Other backends compute a frame in `submit`.
 
         stream.submit(frames[0])
         for frame in frames[1:]:
@@ -47,28 +48,30 @@ class Stream(Segmenter):
             mask = stream.result()      # of the frame before
         mask = stream.result()
 
-    On a bundle for several streams this one takes the place of all, at their cost (see `Streams`).
+    A bundle for several streams runs all of its rows for this one stream, at their cost; use
+    `Streams` there.
 
-    Where a GPU is there and `auto` takes something else than TensorRT, it says why on stderr; with
-    `strict=True` that is an error. A closed stream holds nothing on the GPU, and streams have to be
-    closed before the CUDA context that they were opened in goes, if that is not the primary one.
+    If the machine has a GPU and `auto` takes another backend than TensorRT, a warning on stderr
+    says why; with `strict=True` that is an error. A closed stream holds nothing on the GPU.
+    Streams that were opened in a CUDA context other than the primary one must be closed before
+    that context ends.
     """
 
     @property
     def overlaps_frames(self) -> bool:
-        """Whether two frames in flight take less time than one after the other."""
+        """True if two frames in flight take less time than one after the other."""
         return self._backend.overlaps_frames
 
     def __call__(self, frame: Frame) -> Image:
-        """Segment the next frame of the video. It comes after all others: none may be in flight."""
+        """Segment the next frame of the video. No other frame may be in flight."""
         with self._alone():
             return self._mask_of(*self._stepped(frame))
 
     def logits(self, frame: Frame) -> NDArray[np.float32]:
         """Segment the next frame, like `stream(frame)`, but return the scores of all classes.
 
-        They are those of a bundle of `mrcfa export --output logits`: float32 (classes, H/4, W/4)
-        at a quarter of the network's input, before the softmax over the first axis.
+        They are float32 (classes, H/4, W/4), a quarter of the network's input, before the softmax
+        over the first axis. The bundle must come from `mrcfa export --output logits`.
         """
         if self._model.output is not Output.LOGITS:
             raise Unsupported(
@@ -79,10 +82,10 @@ class Stream(Segmenter):
             return outputs["logits"].astype(np.float32)
 
     def submit(self, frame: Frame) -> None:
-        """Begin the next frame of the video, while at most one other is in flight.
+        """Begin the next frame of the video, while at most one other frame is in flight.
 
-        A frame in host memory may change when this returns. One on the GPU must not, until its
-        mask is there. With `device_masks` a mask lasts until the next submit.
+        A frame in host memory may change as soon as this returns, a frame on the GPU only after
+        its mask was taken. With `device_masks` a mask lasts until the next submit.
         """
         with self._alone():
             if len(self._in_flight) == MOST_IN_FLIGHT:
@@ -94,7 +97,7 @@ class Stream(Segmenter):
             self._in_flight.append(_InFlight(begun, size))
 
     def result(self) -> Image:
-        """The mask of the frame that was submitted first, once it is done."""
+        """Wait for the oldest frame in flight and return its mask."""
         with self._alone():
             backend = self._backend
             if not self._in_flight:
@@ -103,13 +106,13 @@ class Stream(Segmenter):
             return self._mask_of(backend.result(oldest.begun), oldest.size)
 
     def reset(self) -> None:
-        """Forget all frames, also those in flight: the next one starts a new video."""
+        """Forget all frames, including those in flight; the next frame starts a new video."""
         with self._alone():
             self._give_back()
             self._begin()
 
     def _stepped(self, frame: Frame) -> tuple[Arrays, tuple[int, ...]]:
-        """What the backend answers to the next frame, and the size that its mask is to have."""
+        """The backend's outputs for the next frame, and the size of its mask."""
         if self._in_flight:
             raise WrongState(
                 f"{self._flying} in flight; take every mask with result() before stream(frame)"
@@ -134,6 +137,6 @@ class Stream(Segmenter):
 @dataclass(frozen=True)
 class _InFlight:
     begun: Any
-    """What the backend made of it."""
+    """The backend's handle, which `Backend.result` takes."""
     size: tuple[int, ...]
-    """Of the frame, and so of its mask."""
+    """The size of the frame and of its mask."""

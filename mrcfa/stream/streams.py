@@ -1,4 +1,4 @@
-"""`Streams`: several videos at once, a frame of each in one pass through the graphs."""
+"""`Streams`: several videos at once, with one frame of each in every pass through the graphs."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeVar, overload
@@ -13,18 +13,18 @@ Frame = segmenter.Frame | None
 
 
 class Streams(Segmenter):
-    """As many videos as the bundle has slots: B of `mrcfa export --streams B`.
+    """Up to B videos: one for each slot of a bundle from `mrcfa export --streams B`.
 
         with Streams("bundles/six-cameras") as streams:
             masks = streams({"front": front, "rear": rear})    # a mapping from camera to mask
             masks = streams([front, None, rear])               # or a list, of cameras 0, 1, 2
 
-    A camera joins with its first frame and takes a slot until it leaves. One that has no frame in a
-    round, None or not in the mapping, is where it was when its next frame comes. Every mask is the
-    one that a `Stream` of that camera alone would give, and every round costs the same, however
-    many cameras take part. An error concerns the whole round: nothing of it happened.
+    A camera joins with its first frame and keeps a slot until it leaves. A camera without a frame
+    in a round, None or absent from the mapping, keeps its state. Every mask equals that of a
+    `Stream` of this camera alone. Every round costs the same, however many cameras take part.
+    After an error in a round, no camera's state has changed.
 
-    Frames, masks and options are as those of `Stream`, one thread at a time.
+    Frames, masks and options are those of `Stream`, and one thread at a time may use it.
     """
 
     @property
@@ -33,7 +33,7 @@ class Streams(Segmenter):
 
     @property
     def cameras(self) -> tuple[Hashable, ...]:
-        """That are here, in the order of their coming."""
+        """The cameras that have a slot, in the order in which they joined."""
         return tuple(self._rows)
 
     @overload
@@ -41,7 +41,7 @@ class Streams(Segmenter):
     @overload
     def __call__(self, frames: Sequence[Frame]) -> list[Image | None]: ...
     def __call__(self, frames: Any) -> Any:
-        """The masks of one round, as the frames came; None for a camera that has none."""
+        """The masks of one round, in the form of `frames`; None for a camera without a frame."""
         with self._alone():
             if isinstance(frames, Mapping):
                 return self._segmented(frames)
@@ -49,12 +49,12 @@ class Streams(Segmenter):
         return [masks[camera] for camera in range(len(frames))]
 
     def reset(self, camera: Hashable) -> None:
-        """Let a camera forget all its frames: its next one starts a new video."""
+        """Forget all frames of a camera; its next frame starts a new video."""
         with self._alone():
             self._restart(camera)
 
     def leave(self, camera: Hashable) -> None:
-        """Free a camera's slot for another."""
+        """Remove a camera and free its slot."""
         with self._alone():
             self._restart(camera)
             del self._rows[camera]
@@ -94,7 +94,7 @@ class Streams(Segmenter):
             raise type(error)(f"camera {camera!r}: {error}") from None
 
     def _with_newcomers(self, cameras: Mapping[Hashable, Any]) -> dict[Hashable, int]:
-        """The rows, with a free one for each camera that has none yet."""
+        """The row of each camera; a new camera gets a free one."""
         rows = dict(self._rows)
         free = [row for row in range(self.slots) if row not in rows.values()]
         newcomers = [camera for camera in cameras if camera not in rows]

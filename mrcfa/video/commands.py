@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrcfa.backends.address import is_address
-from mrcfa.backends.records import CHOICES
+from mrcfa.backends.records import CHOICES, is_address
 from mrcfa.bundle import MANIFEST
 from mrcfa.console.arguments import ADVANCED, parse_names, parse_size, warn_of_swap
 from mrcfa.console.progress import counting

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mrcfa.backends.address import is_address
+from mrcfa.backends.records import is_address
 from mrcfa.bundle import Bundle
 from mrcfa.errors import Unsupported
 from mrcfa.machine.interrupts import first_interrupt
@@ -33,18 +33,19 @@ def open_session(
     state. A bundle for several streams segments one frame of each input in one pass, whose time
     does not depend on the number of inputs.
     """
-    slots = 1 if is_address(bundle) else Bundle.open(bundle).manifest.streams
+    opened = bundle if is_address(bundle) else Bundle.open(bundle)
+    slots = opened.manifest.streams if isinstance(opened, Bundle) else 1
     if 1 < slots < inputs:
         raise Unsupported(
             f"{bundle} has {slots} slots for {inputs} inputs; use fewer inputs, or export with "
             f"--streams {inputs}"
         )
     if slots > 1:
-        with Streams(bundle, backend, **options) as batch:
+        with Streams(opened, backend, **options) as batch:
             yield Session(batch, Batched(batch))
         return
     with ExitStack() as stack:
-        streams = [stack.enter_context(Stream(bundle, backend, **options)) for _ in range(inputs)]
+        streams = [stack.enter_context(Stream(opened, backend, **options)) for _ in range(inputs)]
         yield Session(streams[0], rounds_of(streams))
 
 

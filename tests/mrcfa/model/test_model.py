@@ -34,10 +34,13 @@ def test_selected_tokens_and_affinities_are_the_authors(backbone, golden_model, 
     frames = normalised(clip(4, 96, 160))
     target = model.as_target(model.encode(frames[:, -1]))
     for number in range(3):
-        relation = model.relate(target, model.as_reference(model.encode(frames[:, number])))
+        reference = model.as_reference(model.encode(frames[:, number]))
         tokens = np.flatnonzero(np.unpackbits(wanted["selected"][number])[:15])
-        assert relation.selected[0].tolist() == tokens.tolist()
-        np.testing.assert_allclose(relation.weights[0], wanted["affinity"][number], atol=1e-3)
+        assert model.select(target, reference)[0].tolist() == tokens.tolist()
+        # With one-hot values, channel n of what is retrieved is the weight of token n.
+        one_hot = reference._replace(values=torch.eye(15, 256)[None])
+        weights = model.retrieve(target, one_hot)[0, tokens].flatten(1).T
+        np.testing.assert_allclose(weights, wanted["affinity"][number], atol=1e-3)
 
 
 @pytest.mark.parametrize(

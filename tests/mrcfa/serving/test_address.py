@@ -7,7 +7,8 @@ from naming import naming
 
 from mrcfa import Stream
 from mrcfa.backends import Unfit
-from mrcfa.backends.address import EXAMPLE, Address, Credentials, is_address
+from mrcfa.backends.address import EXAMPLE, Address, Credentials
+from mrcfa.backends.records import is_address
 from mrcfa.errors import InvalidValue
 
 

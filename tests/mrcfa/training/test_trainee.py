@@ -47,13 +47,8 @@ def plainly(learner, frames, labels):
         return type(model.encode(frames[:1, 0]))(tuple(s[rows] for s in stages), fused[rows])
 
     target = model.as_target(of(count - 1))
-    retrieved = []
-    for number in range(count - 1):
-        reference = model.as_reference(of(number))
-        relation = model.relate(target, reference)
-        chosen = torch.gather(reference.values, 1, relation.selected[..., None].expand(-1, -1, 256))
-        image = (relation.weights @ chosen).transpose(1, 2).reshape(target.feature.shape)
-        retrieved.append(image)
+    earlier = [model.as_reference(of(number)) for number in range(count - 1)]
+    retrieved = [model.retrieve(target, reference) for reference in earlier]
     heads = [head(image) for head, image in zip(learner.deco, retrieved, strict=True)]
     heads.append(model.classify(sum(retrieved) / len(retrieved) + target.feature))
     losses = []

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mrcfa import Stream
+from mrcfa.bundle import Bundle
 from mrcfa.errors import MrcfaError
 from mrcfa.video.session import open_session
 from mrcfa.video.sources import RawFrames, Span
@@ -29,6 +30,14 @@ def test_inputs_of_different_lengths_get_the_masks_of_lone_streams(slots, bundle
         with np.load(place) as saved:
             for number, frame in enumerate(video):
                 np.testing.assert_array_equal(saved[f"{number:06d}"], lone(frame))
+
+
+def test_a_bundle_is_opened_once_for_all_inputs(bundle, monkeypatch):
+    path, read = bundle("b0"), []
+    opened = Bundle.open
+    monkeypatch.setattr(Bundle, "open", lambda place: read.append(place) or opened(place))
+    with open_session(path, "onnxruntime:cpu", 2):
+        assert read == [path]
 
 
 def test_more_inputs_than_slots_are_refused_at_once(bundle):
