@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mrcfa.backends import records
+from mrcfa.backends.address import check_order
 from mrcfa.backends.records import ColdStart
 from mrcfa.benchmarks.contenders import CHOICES, USUAL
 from mrcfa.bundle import Bundle
@@ -223,6 +224,7 @@ def evaluate(
     from mrcfa.benchmarks import evaluate as evaluation
     from mrcfa.benchmarks.candidate import Candidate
 
+    check_order("eval", bundle, [dataset])
     options = evaluation.EvalOptions(dataset, split, limit, vspw_script)
     candidates = [Candidate(bundle, backend, cold_start, single, precision)]
     if against is not None:

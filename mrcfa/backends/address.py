@@ -2,10 +2,12 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from mrcfa.bundle import MANIFEST
 from mrcfa.errors import InvalidValue, named
 
 EXAMPLE = "triton://127.0.0.1:8001/mrcfa"
@@ -18,6 +20,20 @@ _QUERY = ("patience", "shared_memory", "authority")
 def is_address(place: str | Path) -> bool:
     """Whether a place is a server and no folder; a Path folds the slashes, which is no matter."""
     return _SCHEME.match(str(place)) is not None
+
+
+def check_order(verb: str, bundle: str | Path, inputs: Sequence[str | Path]) -> None:
+    """Name a bundle that stands where an input should, if what stands in its place is none."""
+    swapped = next((each for each in inputs if _is_bundle(each)), None)
+    if swapped is not None and not _is_bundle(bundle):
+        raise InvalidValue(
+            f"{swapped} is a bundle and {bundle} is none; the bundle comes first: "
+            f"mrcfa {verb} {swapped} {bundle}"
+        )
+
+
+def _is_bundle(place: str | Path) -> bool:
+    return is_address(place) or (Path(place) / MANIFEST).is_file()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import typer
 import mrcfa
 from mrcfa.console.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
 from mrcfa.console.progress import training
-from mrcfa.errors import InvalidValue, MrcfaError
+from mrcfa.errors import InvalidValue, MrcfaError, counted
 from mrcfa.model.config import Backbone, Method
 from mrcfa.training.recipe import Precision, Recipe
 
@@ -131,8 +131,8 @@ def train(
         facts = read_facts(best)
         score = "" if facts is None or facts.score is None else f" with mIoU {facts.score:.4f}"
         typer.echo(
-            f"trained {recipe.iterations} iterations of {seconds:.2f} s, {waiting:.0%} of it "
-            f"waiting for data; the best checkpoint is {best}{score}"
+            f"trained {counted(recipe.iterations, 'iteration')} of {seconds:.2f} s, "
+            f"{waiting:.0%} of it waiting for data; the best checkpoint is {best}{score}"
         )
 
 

@@ -25,6 +25,7 @@ from mrcfa.errors import (
     MrcfaError,
     NotFound,
     RuntimeFailed,
+    counted,
     named,
 )
 from mrcfa.machine.extras import MissingExtra
@@ -113,7 +114,7 @@ def train(
             say(
                 f"training {config.method.display_name} {config.backbone} at {height}x{width} on "
                 f"{process.device} in {recipe.precision.value}: iteration {facts.iteration} to "
-                f"{recipe.iterations}, {recipe.batch} clips each"
+                f"{recipe.iterations}, {counted(recipe.batch, 'clip')} each"
             )
         run = _Run(process, options, trainee, optimizer, clips, held_back, say)
         with _deaths_of_workers_told():
@@ -322,7 +323,7 @@ def _continued(run: Path, found: Facts, facts: Facts) -> Facts:
         )
     if facts.recipe.iterations < found.iteration:
         raise InvalidValue(
-            f"{run} has {found.iteration} iterations behind it; --iterations "
+            f"{run} has {counted(found.iteration, 'iteration')} behind it; --iterations "
             f"{facts.recipe.iterations} cannot undo them, ask for more"
         )
     return replace(facts, iteration=found.iteration, score=found.score)

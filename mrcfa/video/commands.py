@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrcfa.backends.address import is_address
+from mrcfa.backends.address import check_order
 from mrcfa.backends.records import CHOICES
-from mrcfa.bundle import MANIFEST
 from mrcfa.console.arguments import parse_names, parse_size, warn_of_swap
 from mrcfa.console.progress import counting
-from mrcfa.errors import InvalidValue, MrcfaError, counted, named
+from mrcfa.errors import MrcfaError, counted, named
 from mrcfa.video.style import Look, Style
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def run(
     from mrcfa.video.sources import Span, open_sources
 
     with ExitStack() as stack:
-        _check_order(bundle, sources)
+        check_order("run", bundle, sources)
         listener = None
         if view is not None:
             from mrcfa.video.view.address import listen
@@ -154,20 +153,6 @@ def run(
         typer.echo(f"mrcfa: {complaint}", err=True)
     if complaints:
         raise typer.Exit(1)
-
-
-def _check_order(bundle: Path, sources: "Sequence[str]") -> None:
-    """Name a bundle that stands where an input should, if what stands in its place is none."""
-    swapped = next((source for source in sources if _is_bundle(source)), None)
-    if swapped is not None and not _is_bundle(bundle):
-        raise InvalidValue(
-            f"{swapped} is a bundle and {bundle} is none; the bundle comes first: "
-            f"mrcfa run {swapped} {bundle}"
-        )
-
-
-def _is_bundle(place: str | Path) -> bool:
-    return is_address(place) or (Path(place) / MANIFEST).is_file()
 
 
 def _so_far(tallies: "Sequence[Tally]") -> str:

@@ -26,6 +26,7 @@ from mrcfa.errors import (
     NotFound,
     RuntimeFailed,
     Unsupported,
+    counted,
     named,
 )
 from mrcfa.machine.extras import load
@@ -284,7 +285,7 @@ class Video(Source):
                 due = round((self._length() - self._seconds(first)) * self._native_rate)
                 lost = max(lost, due - shown)
         if lost:
-            return f"{lost} of {shown + lost} frames of {self.name} were lost: {self._reason}"
+            return f"{self.name} lost {lost} of {counted(shown + lost, 'frame')}: {self._reason}"
         return f"{self.name} broke off: {self._broken}" if self._broken else None
 
 
@@ -351,7 +352,7 @@ class Images(Source):
                 yield Frame(name, image)
         if unreadable:
             self.complaint = (
-                f"{len(unreadable)} of {len(self._paths)} frames of {self.name} were lost: "
+                f"{self.name} lost {len(unreadable)} of {counted(len(self._paths), 'frame')}: "
                 f"{named(unreadable)} {reason}"
             )
 
