@@ -17,8 +17,8 @@ from mrcfa.bundle.checks import Check
 from mrcfa.bundle.flavours import TOPK_LIMIT
 from mrcfa.bundle.manifest import STATE, Graph, Manifest, Output, TensorSpec, Weights
 from mrcfa.bundle.parity import SAME_CLASS, Parity
+from mrcfa.console.printable import printable
 from mrcfa.data.datasets import dataset_named
-from mrcfa.data.decoding import printable
 from mrcfa.data.labels import Labels, numbered
 from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported, named
 from mrcfa.export.arrangement import Arrangement

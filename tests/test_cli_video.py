@@ -354,6 +354,16 @@ def test_no_message_shows_a_password(command):
         assert "secret" not in err
 
 
+def test_the_name_of_a_file_cannot_write_to_the_terminal(command, bundle):
+    Path("in").mkdir()
+    Path("in/\x1b[2J.png").write_text("no image")
+    for words in (("run", bundle("b0"), "in"), ("inspect", "in/\x1b[2J.png")):
+        code, _, err = command(*words)
+        assert code == 2
+        assert "\x1b" not in err
+        assert r"\x1b[2J.png" in err
+
+
 def _unhandled(number, _):
     raise AssertionError(f"{signal.Signals(number).name} came through")
 

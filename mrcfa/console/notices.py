@@ -3,8 +3,9 @@
 import sys
 
 from mrcfa.console.addresses import without_secrets
+from mrcfa.console.printable import printable
 
 
 def tell(sentence: object) -> None:
     if sys.stderr is not None:  # else it would go to standard output
-        print(f"mrcfa: {without_secrets(str(sentence))}", file=sys.stderr, flush=True)
+        print(f"mrcfa: {printable(without_secrets(str(sentence)))}", file=sys.stderr, flush=True)

@@ -5,7 +5,6 @@ whose text says what and is the same in C++ (engines/cpp).
 """
 
 import json
-import re
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mrcfa.bounds import DEPTH, ENTRIES, NUMBER, TEXT
+from mrcfa.console.printable import printable
 from mrcfa.errors import MrcfaError
 
 _Record = TypeVar("_Record")
@@ -21,23 +21,6 @@ _Record = TypeVar("_Record")
 
 class Damage(ValueError):
     """Why a document cannot be read."""
-
-
-_UNPRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
-"""What moves a terminal's cursor, ends a line, turns the direction of writing or is half a
-character, as the name of a file may have it."""
-
-
-def printable(text: str) -> str:
-    """The text with such characters as escapes: `\\x1b[31m` for a terminal's red."""
-
-    def escape(found: re.Match[str]) -> str:
-        code = ord(found[0])
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-    return _UNPRINTABLE.sub(escape, text)
 
 
 def text_of(path: Path, most: int) -> str:

@@ -9,6 +9,7 @@ import typer
 
 import mrcfa
 from mrcfa.console.arguments import Keep, Maa, Sar, Scales, config_changes, parse_size, warn_of_swap
+from mrcfa.console.notices import tell
 from mrcfa.console.progress import training
 from mrcfa.errors import InvalidValue, MrcfaError, counted
 from mrcfa.model.config import Backbone, Method
@@ -81,9 +82,6 @@ def train(
     found = resumable(out) if resume else None
     videos = labelled_videos(data, "train", 0)
 
-    def say(sentence: str) -> None:
-        typer.echo(f"mrcfa: {sentence}", err=True)
-
     model = config_changes(size, references, keep, scales, sar, maa)
     model |= {"method": method, "backbone": backbone.value, "dataset": preset}
     model |= {"sar": sar, "maa": maa}
@@ -117,14 +115,14 @@ def train(
         raise InvalidValue("segformer segments every frame by itself; leave --references out")
     if leads:
         for sentence in summary(videos, labelled_videos(data, "val", 0), config.depth):
-            say(sentence)
+            tell(sentence)
     options = RunOptions(out, workers, validate_every, save_every, resume, compile_, profile)
     try:
         with training(recipe.iterations) as show:
-            best = fit(data, config, recipe, options, weights, show, say)
+            best = fit(data, config, recipe, options, weights, show, tell)
     except KeyboardInterrupt:
         if leads:
-            say(_stopped(out, data))
+            tell(_stopped(out, data))
         raise typer.Exit(130) from None
     if leads:
         seconds, waiting = pace(step["seconds"] for step in entries_of(out) if "seconds" in step)

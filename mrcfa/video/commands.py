@@ -12,6 +12,7 @@ import typer
 from mrcfa.backends.address import check_order
 from mrcfa.backends.records import CHOICES
 from mrcfa.console.arguments import parse_names, parse_size, warn_of_swap
+from mrcfa.console.notices import tell
 from mrcfa.console.progress import counting
 from mrcfa.errors import MrcfaError, counted, named
 from mrcfa.video.style import Look, Style
@@ -150,7 +151,7 @@ def run(
         typer.echo(f"mrcfa: stopped by a signal{whole}", err=True)
         raise typer.Exit(130)
     for complaint in complaints:
-        typer.echo(f"mrcfa: {complaint}", err=True)
+        tell(complaint)
     if complaints:
         raise typer.Exit(1)
 
