@@ -13,7 +13,7 @@ import typer
 import mrcfa
 from mrcfa.benchmarks.commands import bench_with, evaluate
 from mrcfa.bundle.commands import inspect
-from mrcfa.console.addresses import without_secrets
+from mrcfa.console.notices import warn
 from mrcfa.engines.commands import build
 from mrcfa.errors import MrcfaError
 from mrcfa.export.commands import export, quantize
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _end(sentence: object, code: int = 2) -> NoReturn:
-    typer.echo(f"mrcfa: {without_secrets(str(sentence))}", err=True)
+    warn(sentence)
     sys.exit(code)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mrcfa.backends import records
-from mrcfa.backends.records import ColdStart
+from mrcfa.backends.records import ColdStart, check_order
 from mrcfa.benchmarks.contenders import CHOICES, SERVERS, USUAL
 from mrcfa.bundle import Bundle
 from mrcfa.console.arguments import ADVANCED, AsJson, parse_names, parse_size
@@ -327,6 +327,7 @@ def evaluate(
     from mrcfa.benchmarks import evaluate as evaluation
     from mrcfa.benchmarks.candidate import Candidate
 
+    check_order("eval", bundle, [dataset])
     options = evaluation.EvalOptions(dataset, split, limit, vspw_script)
     candidates = [Candidate(bundle, backend, cold_start, single, precision)]
     if against is not None:

@@ -25,6 +25,7 @@ from mrcfa.data.metrics import (
     mean_consistency,
     pooled_consistency,
 )
+from mrcfa.errors import counted
 from mrcfa.machine.files import fingerprint
 from mrcfa.machine.result_cache import ResultCache
 from mrcfa.video.feed import prefetched
@@ -197,7 +198,8 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     lines = ["  ".join(map(str.rjust, row[1:], widths[1:])) for row in rows]
     lines = [f"{row[0]:{widths[0]}}  {line}" for row, line in zip(rows, lines, strict=True)]
     lines.insert(2 + len(first.metrics), "IoU of each class")
-    return "\n".join([f"{first.videos} videos, {first.frames} annotated frames", *lines])
+    what = f"{counted(first.videos, 'video')}, {counted(first.frames, 'annotated frame')}"
+    return "\n".join([what, *lines])
 
 
 def _kept(

@@ -16,9 +16,9 @@ from mrcfa.bundle import EXPECTED, WEIGHTS, Bundle, manifest, write_bundle
 from mrcfa.bundle.checks import Check
 from mrcfa.bundle.flavours import TOPK_LIMIT
 from mrcfa.bundle.manifest import STATE, Graph, Manifest, Output, TensorSpec, Weights
-from mrcfa.bundle.parity import Parity
+from mrcfa.bundle.parity import SAME_CLASS, Parity
+from mrcfa.console.printable import printable
 from mrcfa.data.datasets import dataset_named
-from mrcfa.data.decoding import printable
 from mrcfa.data.labels import Labels, numbered
 from mrcfa.errors import InvalidValue, Mismatch, NotEqual, Unsupported, named
 from mrcfa.export.cost import activation_bytes, graph_cost, parameter_count
@@ -319,9 +319,14 @@ def _misses(variants: Sequence[Variant], parities: Mapping[str, Parity]) -> list
 
 
 def _miss(name: str, parity: Parity) -> str:
-    bounds = (
-        f"{check.name} {check.value:.3g} where {check.operator} {check.threshold:.3g} is allowed"
+    """Pixels first, which say what it means; errors of logits say why it was left out."""
+    different, allowed = 1 - parity.same_pixels, 1 - parity.limits.agreement
+    facts = [
+        f"{name} differs from the model in {different:.2%} of the pixels; allowed are {allowed:.2%}"
+    ]
+    facts += [
+        f"{check.name} {check.value:.3g}; allowed are {check.threshold:.3g}"
         for check in _missed(parity.checks)
-    )
-    different = 1 - parity.same_pixels
-    return f"{name} differs from the model in {different:.2%} of the pixels ({named(bounds)})"
+        if check.name != SAME_CLASS
+    ]
+    return ", ".join(facts)

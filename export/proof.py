@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from mrcfa.export.onnx_graph import logits_name
 from mrcfa.export.ort_cpu.scan import with_output
 from mrcfa.export.reference import margins_noted, refined_quickly
 from mrcfa.export.slices import attention_in_slices
+from mrcfa.machine.files import scratch_folder
 from mrcfa.model.config import Config
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.segformer import SegFormer
@@ -71,9 +71,9 @@ def check_graphs(
     """
     frames = compared_frames(model.config)
     clip = drifting_clip(frames[-1] + 1, frame)
-    with TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         answers = [
-            answer and answer.kept(Path(folder) / f"{number}.npy")
+            answer and answer.kept(folder / f"{number}.npy")
             for number, answer in enumerate(_reference(model, clip, frame, frames, progress))
         ]
         parities = {

@@ -199,7 +199,7 @@ class TestRun:
         with av.open("out.mp4") as file:
             shown = sum(1 for _ in file.decode(video=0))
         assert 0 < shown < 18
-        assert f"mrcfa: {18 - shown} of 18 frames of cut.mp4 were lost: it is damaged\n" in err
+        assert names(err, "cut.mp4", 18 - shown, "18 frames")
 
     def test_several_inputs_share_a_session_and_a_folder(self, command, sample):
         video, images = sample / "street.mp4", sample / "data" / "sample_0" / "origin"
@@ -230,7 +230,7 @@ class TestRun:
         assert code == 1
         assert [path.name for path in Path("out").iterdir()] == ["street.mp4"]
         assert err.startswith("wrote out/street.mp4: 18 frames\n")
-        assert err.endswith("mrcfa: 1 of 1 frames of bad were lost: 0.png cannot be read\n")
+        assert names(err.splitlines()[-1], "bad", "1 of 1 frame", "0.png")
 
     @pytest.mark.parametrize("sent", [["SIGTERM"], ["SIGHUP"], ["SIGQUIT"], ["SIGINT"] * 2])
     def test_a_run_that_is_told_to_end_leaves_a_video_that_plays(self, command, monkeypatch, sent):
@@ -332,10 +332,13 @@ class TestRun:
         assert Path("old.mp4").read_text() == "old"
 
 
-def test_bundle_and_input_in_the_wrong_order_are_named_as_such(command, sample, bundle):
-    code, _, err = command("run", sample / "street.mp4", bundle("b0"))
+@pytest.mark.parametrize(("verb", "other"), [("run", "street.mp4"), ("eval", "")])
+def test_bundle_and_input_in_the_wrong_order_are_named_as_such(
+    command, sample, bundle, verb, other
+):
+    code, _, err = command(verb, sample / other, bundle("b0"))
     assert code == 2
-    assert names(err, f"mrcfa run {bundle('b0')} {sample / 'street.mp4'}")
+    assert names(err, f"mrcfa {verb} {bundle('b0')} {sample / other}")
     assert not list(Path.cwd().iterdir())
 
 
@@ -349,6 +352,16 @@ def test_no_message_shows_a_password(command):
         assert (code, out) == (2, b"")
         assert names(err, "127.0.0.1")
         assert "secret" not in err
+
+
+def test_the_name_of_a_file_cannot_write_to_the_terminal(command, bundle):
+    Path("in").mkdir()
+    Path("in/\x1b[2J.png").write_text("no image")
+    for words in (("run", bundle("b0"), "in"), ("inspect", "in/\x1b[2J.png")):
+        code, _, err = command(*words)
+        assert code == 2
+        assert "\x1b" not in err
+        assert r"\x1b[2J.png" in err
 
 
 def _unhandled(number, _):
@@ -385,6 +398,12 @@ def test_eval_prints_the_metrics_and_what_a_second_bundle_changes(command, sampl
     assert first == second
     assert set(answer["difference"].values()) == {0.0}
     assert not any(Path(".cache").rglob("*.npz"))
+
+
+def test_one_video_is_one_video(command, sample, bundle):
+    code, out, _ = command("eval", bundle("b0"), sample, "--limit", 1)
+    assert code == 0
+    assert names(out.decode().splitlines()[0], "1 video")
 
 
 def test_eval_without_a_dataset_is_one_sentence(command, bundle):

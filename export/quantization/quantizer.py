@@ -9,7 +9,7 @@ import onnx
 import mrcfa
 from mrcfa.bundle import MANIFEST, WEIGHTS, Bundle, write_bundle
 from mrcfa.bundle.manifest import Limits, Manifest, Output, Quantization, Variant
-from mrcfa.data.decoding import printable
+from mrcfa.console.printable import printable
 from mrcfa.errors import AlreadyExists, InvalidValue
 from mrcfa.export.exporter import ExportOptions, Traced, trace_variant
 from mrcfa.export.onnx_graph import logits_name

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from mrcfa.export.quantization.calibration import Histogram, from_bytes, to_bytes
+from mrcfa.machine.files import scratch_folder
 from mrcfa.machine.result_cache import ResultCache
 
 HISTOGRAMS = "histograms"
@@ -24,8 +24,8 @@ class Work:
     def on(cls, identity: str) -> Iterator["Work"]:
         """This very work, with what an interruption left of it."""
         kept = ResultCache("quantize", identity)
-        with TemporaryDirectory(prefix="mrcfa-quantize-") as folder:
-            yield cls(kept, Path(folder))
+        with scratch_folder() as folder:
+            yield cls(kept, folder)
         kept.clear()
 
     def histograms(self) -> tuple[dict[str, Histogram], int]:

@@ -4,12 +4,12 @@
 a module with a class like `OnnxRuntimeBackend`, a record here, and an extra in pyproject.toml.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 
-from mrcfa.bundle import Bundle
+from mrcfa.bundle import MANIFEST, Bundle
 from mrcfa.bundle.manifest import Device, Engine
 from mrcfa.bundle.precisions import precision_named
 from mrcfa.errors import InvalidValue, named
@@ -263,6 +263,20 @@ def server_at(place: str | Path) -> BackendRecord | None:
 def is_address(place: str | Path) -> bool:
     """True for the address of a server, such as `triton://HOST:PORT/MODEL`."""
     return server_at(place) is not None
+
+
+def check_order(verb: str, bundle: str | Path, inputs: Sequence[str | Path]) -> None:
+    """Raise an error if the bundle is among the inputs and the first argument is not a bundle."""
+    swapped = next((each for each in inputs if _is_bundle(each)), None)
+    if swapped is not None and not _is_bundle(bundle):
+        raise InvalidValue(
+            f"{swapped} is a bundle and {bundle} is not; the bundle comes first: "
+            f"mrcfa {verb} {swapped} {bundle}"
+        )
+
+
+def _is_bundle(place: str | Path) -> bool:
+    return is_address(place) or (Path(place) / MANIFEST).is_file()
 
 
 def parts_of(name: str) -> tuple[str, str]:

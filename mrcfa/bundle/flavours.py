@@ -10,18 +10,18 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from mrcfa.errors import Mismatch, MrcfaError, NotFound, Unsupported, WrongState
 from mrcfa.machine.extras import load
+from mrcfa.machine.files import CannotWrite, scratch_folder
 
 PLUGIN = ("SelectTokens", "1", "mrcfa")
 """Name, version and namespace of the plugin that selects more tokens than TensorRT's TopK can."""
@@ -174,10 +174,8 @@ def _mend_rtx_wheel() -> None:
     wheel = find_spec("tensorrt_rtx_libs")
     if wheel is None or _mended or "tensorrt_rtx" in sys.modules:
         return
-    with suppress(OSError):  # no place for links: all but plugins works
-        folder = TemporaryDirectory(prefix="mrcfa-tensorrt-rtx-")
-        atexit.register(folder.cleanup)
-        links = Path(folder.name)
+    with suppress(OSError, CannotWrite), ExitStack() as stack:  # without links plugins alone fail
+        links = stack.enter_context(scratch_folder())
         for location in wheel.submodule_search_locations or ():
             for library in Path(location).glob("lib*.so.*"):
                 for name in (library.name, library.name.partition(".so")[0] + ".so"):
@@ -185,3 +183,4 @@ def _mend_rtx_wheel() -> None:
         for parser in links.glob("*onnxparser*.so"):
             ctypes.CDLL(str(parser))
         _mended.append(links)
+        atexit.register(stack.pop_all().close)

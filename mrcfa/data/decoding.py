@@ -5,7 +5,6 @@ terminal. Errors raise `Damage` with the same sentence as in C++ (engines/cpp).
 """
 
 import json
-import re
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mrcfa.bounds import DEPTH, ENTRIES, NUMBER, TEXT
+from mrcfa.console.printable import printable
 from mrcfa.errors import MrcfaError
 
 _Record = TypeVar("_Record")
@@ -21,23 +21,6 @@ _Record = TypeVar("_Record")
 
 class Damage(ValueError):
     """A document cannot be read; the message is the reason."""
-
-
-_UNPRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
-"""Characters that move a terminal's cursor, end a line or change the direction of writing, and
-single surrogates, which names of files may contain."""
-
-
-def printable(text: str) -> str:
-    """The text with unprintable characters escaped, such as `\\x1b[31m` for a terminal's red."""
-
-    def escape(found: re.Match[str]) -> str:
-        code = ord(found[0])
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-    return _UNPRINTABLE.sub(escape, text)
 
 
 def text_of(path: Path, most: int) -> str:

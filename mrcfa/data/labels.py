@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.bounds import FEWEST_CLASSES, LABELS_BYTES, MOST_CLASSES, TEXT
-from mrcfa.data.decoding import Damage, document, printable, text_of
+from mrcfa.console.printable import printable
+from mrcfa.data.decoding import Damage, document, text_of
 from mrcfa.errors import Damaged, InvalidValue, Mismatch, NotFound, named
 
 Colour = tuple[int, int, int]

@@ -17,11 +17,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 
 from mrcfa.errors import AlreadyExists, InvalidValue, MrcfaError, NotFound
 
 _PARTIAL = ".mrcfa-partial"
+_ASIDE = ".mrcfa-old"
+"""Of a folder that made room for its successor, where names cannot be exchanged."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -59,6 +61,24 @@ def replaced(path: Path, folder: bool = False, over: bool = False) -> Iterator[P
             else:
                 _flush(part)
                 part.replace(path)
+    finally:
+        _remove(part)
+        os.close(held)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder among the system's temporary files, for this user alone, that goes with the block.
+
+    Those of killed processes go when the next one is made.
+    """
+    with write_errors_reported("temporary files"):
+        place = Path(gettempdir())
+        _sweep(place)
+        part, held = _new_part(place / "mrcfa", folder=True, mode=0o700)
+    try:
+        with write_errors_reported(str(part), within=part):
+            yield part
     finally:
         _remove(part)
         os.close(held)
@@ -137,16 +157,17 @@ def _is_at(held: int, path: Path) -> bool:
         return False
 
 
-def _new_part(path: Path, folder: bool) -> tuple[Path, int]:
+def _new_part(path: Path, folder: bool, mode: int = 0o777) -> tuple[Path, int]:
     """A new temporary file or folder beside `path`, and the descriptor that holds its lock."""
     while True:
         part = path.parent / f".{path.name}.{secrets.token_hex(4)}{_PARTIAL}"
-        part.mkdir() if folder else part.touch()
-        held = os.open(part, os.O_RDONLY)
-        _lock(held)
-        if _is_at(held, part):  # else another process removed it before it was locked
-            return part, held
-        os.close(held)
+        part.mkdir(mode) if folder else part.touch()
+        with suppress(FileNotFoundError):  # another process removed it before it was locked
+            held = os.open(part, os.O_RDONLY)
+            _lock(held)
+            if _is_at(held, part):
+                return part, held
+            os.close(held)
 
 
 @contextmanager
@@ -162,14 +183,23 @@ def held(part: Path) -> Iterator[None]:
 
 def _sweep(folder: Path) -> None:
     """Remove a folder's unlocked temporary files, which killed processes left."""
-    for part in folder.glob(f".*{_PARTIAL}"):
+    for part in (*folder.glob(f".*{_PARTIAL}"), *folder.glob(f".*{_ASIDE}")):
         with suppress(OSError):
             held = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if _lock(held, wait=False) and _is_at(held, part):
-                    _remove(part)
+                    _clear_up(part)
             finally:
                 os.close(held)
+
+
+def _clear_up(part: Path) -> None:
+    """Remove what was half written; what made room for it takes its name back if that is free."""
+    path = part.with_name(part.stem[1:].rpartition(".")[0])
+    if part.suffix == _ASIDE and not path.exists():
+        part.rename(path)
+    else:
+        _remove(part)
 
 
 def _remove(part: Path) -> None:
@@ -216,7 +246,7 @@ def _move_folder(part: Path, path: Path, over: bool) -> None:
     with locked(path):  # wait for processes that add to the old folder
         if _exchange(part, path):
             return
-        aside = part.with_suffix(".old")  # never removed as left-over: it may be the only copy
+        aside = part.with_suffix(_ASIDE)
         path.rename(aside)
         try:
             part.rename(path)

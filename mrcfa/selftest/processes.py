@@ -6,13 +6,13 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import mrcfa
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.flavours import Flavour
 from mrcfa.machine.children import python_command
 from mrcfa.machine.extras import install_command
+from mrcfa.machine.files import scratch_folder
 from mrcfa.machine.hardware import package_version
 from mrcfa.selftest.line import REPORT, Fault, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.ways import SelftestWay
@@ -26,8 +26,8 @@ thread they wait for: on a busy machine a conv took five times as long."""
 
 def lines_of(bundle: Bundle, way: SelftestWay, gpus: int) -> Iterator[Line]:
     """Results of `stream_checks` in its own process, and of the exit of that process."""
-    with TemporaryDirectory(prefix="mrcfa-selftest-") as folder:
-        answers = Path(folder) / "answers.jsonl"
+    with scratch_folder() as folder:
+        answers = folder / "answers.jsonl"
         words = [
             "mrcfa.selftest.stream_checks",
             str(bundle.path),
@@ -51,10 +51,10 @@ def start_line(bundle: Bundle, way: SelftestWay) -> Line:
     """Measure the seconds to the first mask, with empty and then with filled caches."""
 
     def measured() -> Found:
-        with TemporaryDirectory(prefix="mrcfa-selftest-") as folder:
-            cache = {"XDG_CACHE_HOME": folder}
+        with scratch_folder() as folder:
+            cache = {"XDG_CACHE_HOME": str(folder)}
             first, second = (_start_s(bundle, way, cache) for _ in range(2))
-            kept = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+            kept = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         facts = {"first_s": first, "cached_s": second, "cache_bytes": kept}
         words = f"first mask after {first:.1f} s, with a filled cache after {second:.1f} s"
         if way.engine is not None and way.engine.flavour == Flavour.RTX.value and not kept:

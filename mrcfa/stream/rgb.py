@@ -27,15 +27,15 @@ class Tensor(Protocol):
 
 def as_rgb(frame: Any) -> Image:
     """The frame as uint8 (h, w, 3), if it is such an array or tensor, or an RGB Pillow image."""
-    mode = getattr(frame, "mode", None)  # PyTorch's tensors have a method of this name
-    if isinstance(mode, str) and mode != "RGB" and mode[0] not in "IF":  # convert() clips these
-        raise InvalidValue(
-            f"a frame is RGB and this image has mode {mode}; pass frame.convert('RGB')"
-        )
     if not hasattr(frame, "__array__") and not hasattr(frame, "__array_interface__"):
         raise InvalidValue(
             "a frame is an array, a Pillow image in mode RGB or a tensor on the CPU, "
             f"not {type(frame).__name__}; read a file with PIL.Image.open(path).convert('RGB')"
+        )
+    mode = getattr(frame, "mode", None)  # a method of PyTorch's tensors
+    if isinstance(mode, str) and mode != "RGB" and mode[0] not in "IF":  # which Pillow would clip
+        raise InvalidValue(
+            f"a frame is RGB and this image has mode {mode}; pass frame.convert('RGB')"
         )
     name, array = "frame", frame
     if not isinstance(frame, np.ndarray) and not hasattr(frame, "permute"):

@@ -20,8 +20,9 @@ from mrcfa.console.arguments import (
     parse_size,
     warn_of_swap,
 )
+from mrcfa.console.notices import warn
 from mrcfa.console.progress import training
-from mrcfa.errors import InvalidValue, MrcfaError
+from mrcfa.errors import InvalidValue, MrcfaError, counted
 from mrcfa.model.config import Backbone, Method
 from mrcfa.training.recipe import Precision, Recipe
 
@@ -195,9 +196,6 @@ def train(
     found = resumable(out) if resume else None
     videos = labelled_videos(data, "train", 0)
 
-    def report(sentence: str) -> None:
-        typer.echo(f"mrcfa: {sentence}", err=True)
-
     model = config_changes(size, references, keep, scales, sar, maa)
     model |= {"method": method, "backbone": backbone.value, "dataset": preset}
     model |= {"sar": sar, "maa": maa}
@@ -231,21 +229,21 @@ def train(
         raise InvalidValue("segformer uses no references; leave --references out")
     if leads:
         for sentence in summary(videos, labelled_videos(data, "val", 0), config.depth):
-            report(sentence)
+            warn(sentence)
     options = RunOptions(out, workers, validate_every, save_every, resume, compile_, profile)
     try:
         with training(recipe.iterations) as progress:
-            best = run_training(data, config, recipe, options, weights, progress, report)
+            best = run_training(data, config, recipe, options, weights, progress, warn)
     except KeyboardInterrupt:
         if leads:
-            report(_stopped(out, data))
+            warn(_stopped(out, data))
         raise typer.Exit(130) from None
     if leads:
         seconds, waiting = pace(step["seconds"] for step in entries_of(out) if "seconds" in step)
         facts = read_facts(best)
         score = "" if facts is None or facts.score is None else f" with mIoU {facts.score:.4f}"
         typer.echo(
-            f"trained {recipe.iterations} iterations at {seconds:.2f} s per iteration, of which "
+            f"trained {counted(recipe.iterations, 'iteration')} at {seconds:.2f} s each, of which "
             f"{waiting:.0%} was waiting for data; the best checkpoint is {best}{score}"
         )
 

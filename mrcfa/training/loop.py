@@ -25,6 +25,7 @@ from mrcfa.errors import (
     MrcfaError,
     NotFound,
     RuntimeFailed,
+    counted,
     named,
 )
 from mrcfa.machine.extras import MissingExtra
@@ -115,7 +116,7 @@ def train(
             report(
                 f"training {config.method.display_name} {config.backbone} at {height}x{width} on "
                 f"{process.device} in {recipe.precision.value}: iterations {facts.iteration} to "
-                f"{recipe.iterations}, {recipe.batch} clips per iteration"
+                f"{recipe.iterations}, {counted(recipe.batch, 'clip')} per iteration"
             )
         run = _Run(process, options, trainee, optimizer, clips, held_back, report)
         with _killed_workers_reported():
@@ -325,7 +326,7 @@ def _continued(run: Path, found: Facts, facts: Facts) -> Facts:
         )
     if facts.recipe.iterations < found.iteration:
         raise InvalidValue(
-            f"{run} has already done {found.iteration} iterations; --iterations "
+            f"{run} has already done {counted(found.iteration, 'iteration')}; --iterations "
             f"{facts.recipe.iterations} must be at least that"
         )
     return replace(facts, iteration=found.iteration, score=found.score)

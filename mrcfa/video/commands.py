@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrcfa.backends.records import CHOICES, is_address
-from mrcfa.bundle import MANIFEST
+from mrcfa.backends.records import CHOICES, check_order
 from mrcfa.console.arguments import ADVANCED, parse_names, parse_size, warn_of_swap
+from mrcfa.console.notices import warn
 from mrcfa.console.progress import counting
-from mrcfa.errors import InvalidValue, MrcfaError, counted, named
+from mrcfa.errors import MrcfaError, counted, named
 from mrcfa.video.style import Look, Style
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def run(
     from mrcfa.video.sources import Span, open_sources
 
     with ExitStack() as stack:
-        _check_order(bundle, sources)
+        check_order("run", bundle, sources)
         listener = None
         if view is not None:
             from mrcfa.video.view.address import listen
@@ -223,23 +223,9 @@ def run(
         typer.echo(f"mrcfa: stopped by a signal{complete}", err=True)
         raise typer.Exit(130)
     for complaint in complaints:
-        typer.echo(f"mrcfa: {complaint}", err=True)
+        warn(complaint)
     if complaints:
         raise typer.Exit(1)
-
-
-def _check_order(bundle: Path, sources: "Sequence[str]") -> None:
-    """Raise an error if the bundle is among the inputs and the first argument is not a bundle."""
-    swapped = next((source for source in sources if _is_bundle(source)), None)
-    if swapped is not None and not _is_bundle(bundle):
-        raise InvalidValue(
-            f"{swapped} is a bundle and {bundle} is not; the bundle comes first: "
-            f"mrcfa run {swapped} {bundle}"
-        )
-
-
-def _is_bundle(place: str | Path) -> bool:
-    return is_address(place) or (Path(place) / MANIFEST).is_file()
 
 
 def _so_far(tallies: "Sequence[Tally]") -> str:

@@ -26,6 +26,7 @@ from mrcfa.errors import (
     NotFound,
     RuntimeFailed,
     Unsupported,
+    counted,
     named,
 )
 from mrcfa.machine.extras import load
@@ -295,7 +296,7 @@ class Video(Source):
                 due = round((self._length() - self._seconds(first)) * self._native_rate)
                 lost = max(lost, due - shown)
         if lost:
-            return f"{lost} of {shown + lost} frames of {self.name} were lost: {self._reason}"
+            return f"{self.name} lost {lost} of {counted(shown + lost, 'frame')}: {self._reason}"
         return f"{self.name} was interrupted: {self._broken}" if self._broken else None
 
 
@@ -362,7 +363,7 @@ class Images(Source):
                 yield Frame(name, image)
         if unreadable:
             self.complaint = (
-                f"{len(unreadable)} of {len(self._paths)} frames of {self.name} were lost: "
+                f"{self.name} lost {len(unreadable)} of {counted(len(self._paths), 'frame')}: "
                 f"{named(unreadable)} {reason}"
             )
 

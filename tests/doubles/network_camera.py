@@ -3,7 +3,7 @@
 import io
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from PIL import Image
@@ -22,8 +22,9 @@ def network_camera(pictures: int) -> Iterator[str]:
             self.send_header("Content-Type", "multipart/x-mixed-replace;boundary=next")
             self.end_headers()
             head = f"--next\r\nContent-Type: image/jpeg\r\nContent-Length: {len(data)}\r\n\r\n"
-            for _ in range(pictures):
-                self.wfile.write(head.encode() + data + b"\r\n")
+            with suppress(ConnectionError):  # nobody looks any more
+                for _ in range(pictures):
+                    self.wfile.write(head.encode() + data + b"\r\n")
 
         def log_message(self, *_: object) -> None:
             pass

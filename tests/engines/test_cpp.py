@@ -5,11 +5,23 @@ That is mrcfa-segment, the installed package and the public header.
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
 import pytest
-from cpp_library import CPP, FLAGS, FRAMES, RESET, compiled, edit, masks_in, run
+from cpp_library import (
+    CPP,
+    FLAGS,
+    FRAMES,
+    RESET,
+    SANITIZE,
+    compiled,
+    edit,
+    masks_in,
+    run,
+    runner_of,
+)
 from naming import names
 
 from mrcfa import Stream
@@ -137,9 +149,42 @@ def test_colours_are_the_palettes(segment, bundle, clip):
 
 
 def test_the_cpp_library_switches_onnx_runtimes_telemetry_off(
-    segment, bundle, clip, tmp_path, monkeypatch
+    build, bundle, clip, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
-    done = segment(bundle("b0"), frames=clip(1, 96, 160), HOME=str(tmp_path), XDG_CACHE_HOME="")
+    home, calls = tmp_path / "home", tmp_path / "calls"
+    home.mkdir()
+    words = [build / "mrcfa-segment", bundle("b0")]
+    strace = shutil.which("strace") if SANITIZE == "OFF" else None  # which sanitizers cannot bear
+    if strace:
+        words = [strace, "-fqq", "-e", "trace=connect,sendto", "-o", calls, *words]
+    program, *rest = words
+    done = runner_of(program)(*rest, frames=clip(1, 96, 160), HOME=str(home), XDG_CACHE_HOME="")
     assert done.returncode == 0
-    assert not list(tmp_path.iterdir())
+    assert not list(home.iterdir())
+    assert not strace or "AF_INET" not in calls.read_text()
+
+
+def test_cmake_takes_the_wheel_of_the_python_that_is_first_in_path_now(tmp_path, monkeypatch):
+    """Also where it was configured before, with another one: outside a virtual environment."""
+    if shutil.which("cmake") is None:
+        pytest.skip("C++: not run (no cmake)")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(wheel LANGUAGES NONE)\n"
+        "set(CMAKE_INSTALL_LIBDIR lib)\n"
+        f"include({CPP}/cmake/wheel.cmake)\nmessage(STATUS is=${{ONNXRuntime_LIBRARY}})\n"
+    )
+    path = os.environ["PATH"]
+    for name in ("none", "has"):
+        python = tmp_path / name / "python3"
+        wheel = tmp_path / name / "onnxruntime"
+        (wheel / "capi").mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\necho {wheel}\n")
+        python.chmod(0o755)
+    (tmp_path / "has/onnxruntime/capi/libonnxruntime.so.1.99.0").touch()
+    found = []
+    for name in ("none", "has"):
+        monkeypatch.setenv("PATH", f"{tmp_path / name}:{path}")
+        done = run("cmake", "-S", tmp_path, "-B", tmp_path / "build")
+        found.append(re.search("is=(.*)", done.stdout)[1])
+    assert found == ["", f"{tmp_path}/build/onnxruntime/libonnxruntime.so"]

@@ -212,6 +212,7 @@ def test_a_variant_that_is_not_the_model_is_left_out_and_named_with_its_pixels(w
     (sentence,) = said
     assert re.search(naming("fp16", "--variants", "fp32"), sentence)
     assert re.search(r"\d\.\d\d% of the pixels", sentence)
+    assert re.search(naming("1.00%", "mean logit error"), sentence)  # what is allowed, and why
 
 
 def test_nothing_is_exported_if_fp32_is_not_the_model(with_broken, tmp_path):

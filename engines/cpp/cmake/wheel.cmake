@@ -1,12 +1,12 @@
 # ONNX Runtime's library from its Python wheel, which names it by its whole version. Linkers look for
 # libonnxruntime.so and programs for libonnxruntime.so.1, so both are links in the build's folder; an
 # installation gets a copy of what they lead to, and needs neither Python nor the build afterwards.
-find_package(Python3 QUIET COMPONENTS Interpreter)
-if(NOT Python3_Interpreter_FOUND)
+find_program(python3 python3 NO_CACHE)  # that of PATH today: find_package would keep the first one
+if(NOT python3)
   return()
 endif()
 execute_process(
-  COMMAND "${Python3_EXECUTABLE}" -c
+  COMMAND "${python3}" -c
     "from importlib.util import find_spec; print(find_spec('onnxruntime').submodule_search_locations[0])"
   OUTPUT_VARIABLE wheel OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 file(GLOB shared "${wheel}/capi/libonnxruntime*.so*")

@@ -19,6 +19,7 @@ from mrcfa.machine.files import (
     fingerprint,
     natural_order,
     replaced,
+    scratch_folder,
     sha256,
     write_whole,
 )
@@ -164,6 +165,28 @@ def test_what_a_killed_process_left_goes_when_the_next_one_writes_there(tmp_path
         assert {entry.name for entry in tmp_path.iterdir()} == {living.name, "next"}
 
 
+IN_SCRATCH = """
+import os, signal
+from mrcfa.machine.files import scratch_folder
+with scratch_folder() as folder:
+    (folder / "logits").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_temporary_files_of_a_killed_process_go_with_the_next_ones(tmp_path, monkeypatch):
+    command = [sys.executable, "-c", IN_SCRATCH]
+    killed = subprocess.run(command, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    monkeypatch.setattr("mrcfa.machine.files.gettempdir", lambda: str(tmp_path))
+    with scratch_folder() as folder, scratch_folder() as other:
+        assert set(tmp_path.iterdir()) == {folder, other}
+        assert left not in {folder, other}
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_is_replaced_is_there_at_every_moment(tmp_path, monkeypatch):
     path = tmp_path / "folder"
     path.mkdir()
@@ -181,6 +204,37 @@ def test_a_folder_that_is_replaced_is_there_at_every_moment(tmp_path, monkeypatc
     assert not any(missing)
     assert [entry.name for entry in path.iterdir()] == ["new"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+BETWEEN_RENAMES = """
+import os, signal, sys
+from pathlib import Path
+from mrcfa.machine import files
+files._exchange = lambda one, other: False
+rename, renamed = Path.rename, []
+def counted(self, target):
+    done = rename(self, target)
+    renamed.append(target)
+    if len(renamed) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+Path.rename = counted
+with files.replaced(Path(sys.argv[1]), folder=True, over=True) as part:
+    (part / "new").touch()
+"""
+
+
+@pytest.mark.parametrize(("renames", "holds"), [(1, "old"), (2, "new")])
+def test_a_folder_that_a_killed_process_moved_aside_comes_back(tmp_path, renames, holds):
+    """Where names cannot be exchanged in one step."""
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").touch()
+    command = [sys.executable, "-c", BETWEEN_RENAMES, str(path), str(renames)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    write_whole(tmp_path / "next", b"content")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"folder", "next"}
+    assert [entry.name for entry in path.iterdir()] == [holds]
 
 
 def test_a_folder_is_replaced_where_names_cannot_be_exchanged(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Frames as programs have them: some are taken as they are, the others get a remedy that works."""
 
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -83,6 +85,7 @@ def test_the_remedy_makes_a_frame_of_what_was_refused(frame, expected):
         (RGB.astype(np.complex64), ("complex64",)),
         (RGB.astype(object), ("object",)),
         ("photo.jpg", ("str", "PIL.Image.open")),
+        (io.FileIO(0, closefd=False), ("FileIO", "PIL.Image.open")),
         (None, ("NoneType",)),
         ([[1, 2, 3]], ("list",)),
         (Image.fromarray(RGB).convert("YCbCr"), ("YCbCr",)),

@@ -239,6 +239,6 @@ def test_the_command_trains_and_says_where_the_best_is(data, command):
     assert code == 0
     assert re.search(naming("train_0", "train_1", 9), err)
     said = out.decode()
-    assert re.search(r"\b1 iterations.* \d+\.\d\d s\b.* \d+%", said)
+    assert re.search(r"\b1 iteration .* \d+\.\d\d s\b.* \d+%", said)
     assert re.search(naming("run/best.safetensors"), said)
     assert Path("run", BEST).is_file()
