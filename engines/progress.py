@@ -1,4 +1,4 @@
-"""How far a build is, from TensorRT's nested phases; and Ctrl-C, which TensorRT would swallow."""
+"""Progress of a build from TensorRT's nested phases, and Ctrl-C, which TensorRT would swallow."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from typing import Any
 from mrcfa.machine.interrupts import handled
 
 Progress = Callable[[str, float], None]
-"""Hears what is being built and which share of it is done, 0 to 1."""
+"""Called with the name of the current work and its finished share, 0 to 1."""
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Phases:
     def __init__(self) -> None:
         self._running: dict[str, _Phase] = {}
         self.share = 0.0
-        """The part of the whole that is done; it never shrinks."""
+        """The finished share of the build, which never decreases."""
 
     def start(self, name: str, parent: str | None, steps: int) -> None:
         self._running[name] = _Phase(parent, max(1, steps))

@@ -1,4 +1,4 @@
-"""`mrcfa build --warm`: run each engine once, so that what is compiled at a start is kept."""
+"""`mrcfa build --warm`: run each engine once, so that later starts find it compiled."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +13,10 @@ from mrcfa.stream.stream import Stream
 
 
 def warmed(path: Path, plugin_library: Path | None = None) -> Iterator[str]:
-    """A sentence for each engine of the bundle. TensorRT-RTX compiles for the GPU it runs on when
-    an engine is first opened there; the backend keeps that in the user's cache."""
+    """One sentence for each engine of the bundle.
+
+    TensorRT-RTX compiles for a GPU when an engine is first opened on it; the backend keeps the
+    result in the user's cache."""
     if not hardware.gpus():
         yield "warming: not run, no GPU is visible here; run mrcfa build --warm where the GPU is"
         return

@@ -18,7 +18,7 @@ NUMBER = 2**63
 FEWEST_CLASSES, MOST_CLASSES = 2, 255
 """A uint8 mask holds 255 classes and one value for pixels without ground truth."""
 STREAMS = 32
-"""Of a bundle. An export proves each stream, which takes the square of their number."""
+"""Largest number of streams of a bundle; the time of an export grows with its square."""
 SIDE = 1 << 14
 """Largest height or width of a frame or of the network's input, in pixels."""
 ELEMENTS = 2**31 - 1

@@ -1,4 +1,4 @@
-"""What `mrcfa inspect` prints: a bundle at a glance, without loading its graphs or engines."""
+"""The text of `mrcfa inspect`: a bundle at a glance, without loading its graphs or engines."""
 
 import math
 from collections import Counter
@@ -73,7 +73,7 @@ def _variant_lines(name: str, variant: Variant) -> list[str]:
 
 
 def quantization_lines(found: Quantization) -> list[str]:
-    """How much is in 8 bits, what that costs, and what was left out."""
+    """Share of the model in 8 bits, its loss, and blocks left in FP16."""
     total = len(found.blocks) + len(found.fp16)
     lines = [
         f"{len(found.blocks)} of {total} blocks in 8 bits: {found.shares['encoder']:.0%} of the "
@@ -93,7 +93,7 @@ def _streams(count: int) -> list[str]:
 
 
 def _past(config: Config) -> str:
-    """What a frame takes of those before it."""
+    """Schedule of the references, or that the model has no memory."""
     if not config.references:
         return "no memory: every frame is segmented by itself"
     offsets = ", ".join(map(str, config.references))
@@ -101,7 +101,7 @@ def _past(config: Config) -> str:
 
 
 def _engine_lines(bundle: Bundle, engine: Engine) -> list[str]:
-    """The engine, and the kinds of layer that TensorRT made of each graph."""
+    """The engine, with its layers counted by kind."""
     needs = f", needs {engine.plugin}" if engine.plugin else ""
     product = _PRODUCTS.get(engine.flavour, engine.flavour)
     lines = [f"  {engine.name} ({product} {engine.tensorrt}{needs})"]

@@ -1,4 +1,4 @@
-"""`manifest.json`: what a bundle says of itself. docs/bundle.md is the specification."""
+"""`manifest.json`: the description of a bundle. docs/bundle.md is the specification."""
 
 import json
 from collections.abc import Mapping
@@ -15,27 +15,27 @@ from mrcfa.model.config import Config
 
 FORMAT = 2
 STATE = ("memory", "frame")
-"""What a decoder feeds back: inputs of these names, and outputs with `_out` behind them.
+"""The decoder's state: its inputs of these names and its outputs with `_out` appended.
 
-A model without memory has `frame` alone."""
+A model without memory has only `frame`."""
 
 
 class Device(str, Enum):
-    """What a variant's graphs are laid out for."""
+    """The kind of device that a variant's graphs are laid out for."""
 
     CPU = "cpu"
     GPU = "gpu"
 
 
 class Output(str, Enum):
-    """What the decoder answers."""
+    """The decoder's result."""
 
     MASK = "mask"
     LOGITS = "logits"
 
 
 DTYPES = ("float32", "float16", "int32", "uint8")
-"""Of the tensors at the graphs' ends."""
+"""Types of the graphs' inputs and outputs."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Graph:
-    """One ONNX file and its tensors; `wide` names its FP32 nodes if the rest is narrower."""
+    """One ONNX file and its tensors; `wide` names its FP32 nodes if the others are narrower."""
 
     file: str
     inputs: tuple[TensorSpec, ...]
@@ -64,7 +64,7 @@ class Graph:
     parameters: int = 0
     wide: tuple[str, ...] = ()
     activation_bytes: int | None = None
-    """What a runtime holds that runs node after node and fuses none; engines have their own."""
+    """Peak memory in a runtime that fuses no nodes; for engines see `PlanCost`."""
 
     def __post_init__(self) -> None:
         for end, specs in (("inputs", self.inputs), ("outputs", self.outputs)):
@@ -73,7 +73,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a part of the model costs per frame: multiply-adds and bytes read and written.
+    """Cost of one part of the model per frame: multiply-adds, and bytes read and written.
 
     With several streams a frame has its share of what all cost together.
     """
@@ -86,7 +86,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a variant may be from the reference model and still count as the same.
+    """Largest allowed differences between a variant and the reference model.
 
     Logit errors are shares of the logits' range.
     """
@@ -94,34 +94,34 @@ class Limits:
     largest_error: float
     mean_error: float
     agreement: float
-    """Pixels with the same class."""
+    """Smallest share of pixels with the same class."""
     mean_iou: float
     worst_iou: float
-    """Of the class that fares worst."""
+    """Smallest IoU of a single class."""
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """How an 8-bit variant came to be, and what it costs."""
+    """How an 8-bit variant was made, and what it costs."""
 
     method: str
-    """Of calibration."""
+    """Method of calibration."""
     data: str
     frames: int
     measure: str
-    """What the loss is of: `mIoU`, or `agreement` with the reference's masks, in points."""
+    """The loss is in points of `mIoU`, or of `agreement` with the reference's masks."""
     loss: float
     allowed_loss: float
     blocks: tuple[str, ...]
-    """In 8 bits, the least sensitive first."""
+    """Blocks in 8 bits, the least sensitive first."""
     fp16: tuple[str, ...]
     """Blocks that were left in FP16."""
     sensitivity: Mapping[str, float]
     """Mean error of logits, as a share of their range, with one block alone in 8 bits."""
     curve: tuple[tuple[int, float], ...]
-    """Loss against the number of blocks in 8 bits, as far as it was measured."""
+    """Measured pairs of the number of blocks in 8 bits and the loss."""
     shares: Mapping[str, float]
-    """Of the multiply-adds of `encoder`, its products with `weights`, and `decoder`."""
+    """Shares of multiply-adds in 8 bits, of `encoder`, its products with `weights`, and `decoder`."""
 
     def __post_init__(self) -> None:
         for part in ("encoder", "weights", "decoder"):
@@ -131,22 +131,22 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Variant:
-    """One pair of graphs: a precision, laid out for a device, with what it was measured to do."""
+    """One pair of graphs: a precision, laid out for a device, with cost and parity."""
 
     precision: str
     device: Device
     arrangement: str
-    """Which of the exporter's arrangements laid the graphs out."""
+    """Name of the exporter's arrangement that laid the graphs out."""
     limits: Limits
     encoder: Graph
     decoder: Graph
     note: str = ""
-    """What is special about it, such as groups of tokens."""
+    """A remark for people, such as the number of groups of tokens."""
     cost: tuple[Cost, ...] = ()
     parity: tuple[Mapping[str, Any], ...] = ()
     """The checks that the export passed."""
     quantization: Quantization | None = None
-    """Of an 8-bit variant."""
+    """None for a variant that is not in 8 bits."""
 
     @property
     def graphs(self) -> dict[str, Graph]:
@@ -158,14 +158,14 @@ class Variant:
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
-        """At the ends of both graphs."""
+        """Inputs and outputs of both graphs."""
         graphs = self.graphs.values()
         return tuple(spec for graph in graphs for spec in (*graph.inputs, *graph.outputs))
 
 
 @dataclass(frozen=True)
 class PlanCost:
-    """What the compiler made of one graph: its kernels, and the bytes that they move per frame."""
+    """One compiled graph: number of kernels, and bytes that they move per frame."""
 
     kernels: int
     bytes_written: int
@@ -184,15 +184,15 @@ class Engine:
     compute_capabilities: tuple[int, ...]
     precision: str
     variant: str
-    """Whose graphs it was built from."""
+    """Name of the variant that it was built from."""
     plugin: str | None
     encoder: str
     decoder: str
     layers: str | None = None
     version_compatible: bool = False
-    """Whether other versions of the same major TensorRT load it too."""
+    """True if other versions of the same major TensorRT load it as well."""
     costs: Mapping[str, PlanCost] = field(default_factory=dict)
-    """Of `encoder` and `decoder`, where TensorRT lists its layers."""
+    """Costs of `encoder` and `decoder`, where TensorRT lists its layers."""
 
     def __post_init__(self) -> None:
         for capability in self.compute_capabilities:
@@ -208,10 +208,10 @@ class Engine:
 @dataclass(frozen=True)
 class Weights:
     origin: str
-    """The file they came from, or how they were made."""
+    """Name of the checkpoint, or how the weights were made."""
     sha256: str | None
     random: bool
-    """Untrained: masks are meaningless."""
+    """True for untrained weights, whose masks are meaningless."""
 
 
 @dataclass(frozen=True)
@@ -226,10 +226,10 @@ class FileEntry:
 @dataclass(frozen=True)
 class Manifest:
     mrcfa: str
-    """The version that exported it."""
+    """Version of mrcfa that exported the bundle."""
     config: Config
     streams: int
-    """B, the first axis of every tensor."""
+    """B, the length of every tensor's first axis."""
     frame: tuple[int, int]
     """Height and width of the frames that the graphs take."""
     output: Output
@@ -263,7 +263,7 @@ class Manifest:
                 raise Damage(f"an engine is of the variant {engine.variant!r}, which is not there")
 
     def _check_tensors(self, name: str, variant: Variant) -> None:
-        """Refuse graphs that do not fit the frame, each other or the state that is fed back."""
+        """Raise `Damage` for graphs that contradict the frame size, each other or the state."""
         for spec in variant.tensors:
             if spec.shape[:1] != (self.streams,):
                 raise Damage(f"the first axis of {spec.name} is not {self.streams}, the streams")
@@ -279,7 +279,7 @@ class Manifest:
         _check_ends(f"{name}'s decoder gives", decoder.outputs, [answer, *fed_back])
 
     def _answer(self, outputs: tuple[TensorSpec, ...]) -> "_End":
-        """A mask of the frame's size, or logits of any floating-point type and size."""
+        """The decoder's result: a mask of the frame's size, or logits of any float type and size."""
         if self.output is Output.MASK:
             return "mask", "uint8", (self.streams, *self.frame)
         for spec in outputs:
@@ -301,7 +301,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, path: Path) -> "Manifest":
-        """Every mistake in the text is an error that names the file."""
+        """Parse a manifest; every mistake in the text is an error that names the file."""
         try:
             content = document(text)
             _check_format(content, path)
@@ -315,7 +315,7 @@ def _damaged(path: Path, error: ValueError) -> Damaged:
 
 
 _End = tuple[str, str, tuple[int, ...]]
-"""Name, type and shape that a tensor has to have."""
+"""Required name, type and shape of a tensor."""
 
 
 def _end(spec: TensorSpec) -> _End:

@@ -1,4 +1,4 @@
-"""`Parity`: errors of logits and masks against the reference, gathered over frames, as checks."""
+"""`Parity`: errors of logits and masks against the reference over all frames, as checks."""
 
 import math
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ class Parity:
         return float(np.mean(self.agreements or self.same_peaks))
 
     def _mean_error(self, threshold: float) -> Check:
-        """Over all frames, or over those that are certain where only others break the limit."""
+        """Checks over all frames; uncertain frames are left out if only they break a limit."""
         whole = Check("mean logit error", float(np.mean(self.totals)), "<=", threshold)
         certain = [total for total, sure in zip(self.totals, self.certain, strict=True) if sure]
         if whole.passed or not certain or not math.isfinite(whole.value):

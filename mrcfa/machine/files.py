@@ -23,7 +23,7 @@ from mrcfa.errors import AlreadyExists, InvalidValue, MrcfaError, NotFound
 
 _PARTIAL = ".mrcfa-partial"
 _ASIDE = ".mrcfa-old"
-"""Of a folder that made room for its successor, where names cannot be exchanged."""
+"""Suffix of a folder that was moved aside for its successor, where names cannot be exchanged."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -68,7 +68,7 @@ def replaced(path: Path, folder: bool = False, over: bool = False) -> Iterator[P
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder among the system's temporary files, for this user alone, that goes with the block.
+    """A private temporary folder, removed when the block ends.
 
     Those of killed processes go when the next one is made.
     """
@@ -194,7 +194,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _clear_up(part: Path) -> None:
-    """Remove what was half written; what made room for it takes its name back if that is free."""
+    """Remove a left-over; a folder that was moved aside takes its name back if that is free."""
     path = part.with_name(part.stem[1:].rpartition(".")[0])
     if part.suffix == _ASIDE and not path.exists():
         part.rename(path)
