@@ -121,7 +121,7 @@ class Quantization:
     curve: tuple[tuple[int, float], ...]
     """Measured pairs of the number of blocks in 8 bits and the loss."""
     shares: Mapping[str, float]
-    """Shares of multiply-adds in 8 bits, of `encoder`, its products with `weights`, and `decoder`."""
+    """Shares of 8-bit multiply-adds: `encoder`, its products with `weights`, `decoder`."""
 
     def __post_init__(self) -> None:
         for part in ("encoder", "weights", "decoder"):
@@ -279,7 +279,7 @@ class Manifest:
         _check_ends(f"{name}'s decoder gives", decoder.outputs, [answer, *fed_back])
 
     def _answer(self, outputs: tuple[TensorSpec, ...]) -> "_End":
-        """The decoder's result: a mask of the frame's size, or logits of any float type and size."""
+        """A mask of the frame's size, or logits of any floating-point type and size."""
         if self.output is Output.MASK:
             return "mask", "uint8", (self.streams, *self.frame)
         for spec in outputs:
