@@ -440,7 +440,7 @@ def test_raw_frames_come_from_standard_input(monkeypatch):
         ("nowhere.mp4", None, "there is no nowhere.mp4"),
         ("nowhere/*.png", None, r"nowhere/\*\.png has no images"),
         ("-", None, "add --raw HEIGHTxWIDTH"),
-        ("tests", (4, 6), "read tests without it"),
+        ("tests", (4, 6), "leave it out for tests"),
         ("/dev/null", None, "/dev/null cannot be opened: .*; check that it is plugged in"),
         ("97", None, "camera 97 cannot be opened: .*; check that it is plugged in"),
         ("rtsp://127.0.0.1:9/gone", None, "gone cannot be opened: .*; check that it is on"),
