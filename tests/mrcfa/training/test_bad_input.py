@@ -90,7 +90,7 @@ def test_no_masks_at_all_are_told(data, command):
         mask.unlink()
     code, _, err = command("train", data, *WORDS)
     assert code == 2
-    assert "is not complete: it has no masks" in err
+    assert names(err.splitlines()[-1], "long", "train.txt", "masks")
     assert not Path("run").exists()
 
 
@@ -161,7 +161,7 @@ def test_a_value_outside_the_labels_is_told_with_its_file(data, command):
     Image.fromarray(np.full((64, 96), 9, np.uint8)).save(mask)
     code, _, err = command("train", data, *WORDS)
     assert code == 2
-    assert f"the mask {mask} has the value 9" in err
+    assert names(err.splitlines()[-1], mask, "value 9")
     assert not Path("run").exists()
 
 
@@ -177,7 +177,7 @@ def test_a_loss_that_is_no_number_names_the_clip_and_keeps_the_checkpoint(
     monkeypatch.setattr("mrcfa.training.trainee.F.cross_entropy", breaking)
     code, _, err = command("train", data, *WORDS, "--iterations", 4, "--save-every", 1)
     assert code == 2
-    assert "the loss is nan at iteration 3 (clips long/" in err
+    assert names(err.splitlines()[-1], "nan", "iteration 3", "long", Path("run", LAST))
     assert read_facts(Path("run", LAST)).iteration == 2
 
 
@@ -197,8 +197,8 @@ def test_a_full_disk_is_survived_and_the_last_good_checkpoint_stays_whole(
     words = (*WORDS, "--iterations", 3, "--save-every", 1, "--validate-every", 3)
     code, _, err = command("train", data, *words)
     assert code == 0
-    (refusal,) = (line for line in err.splitlines() if "No space left" in line)
-    assert names(refusal, Path("run", LAST), "stays as it was")
+    (refusal,) = (line for line in err.splitlines() if os.strerror(errno.ENOSPC) in line)
+    assert names(refusal, Path("run", LAST))
     assert len(refused) == 1
     assert read_facts(Path("run", LAST)).iteration == 3
     assert [path.name for path in Path("run").glob("state.*")] == ["state.3.safetensors"]
@@ -219,7 +219,7 @@ def test_a_disk_that_is_full_at_the_end_is_told_and_the_run_can_be_finished(
         patch.setattr(Path, "write_bytes", full)
         code, _, err = command("train", data, *words)
     assert code == 2
-    assert "No space left on device; make room and finish the run with --resume" in err
+    assert names(err.splitlines()[-1], os.strerror(errno.ENOSPC), "--resume")
     assert read_facts(Path("run", LAST)).iteration == 1
     assert command("train", data, *words, "--resume")[0] == 0
     assert read_facts(Path("run", LAST)).iteration == 2
@@ -320,20 +320,19 @@ def test_a_checkpoint_of_other_classes_gets_new_classifiers_or_is_refused(data, 
     more = ("--iterations", 1, "--weights", Path("run", BEST), "-o", "second")
     code, _, err = command("train", data, *WORDS, *more)
     assert code == 0
-    said = "run/best.safetensors has nothing that fits linear_pred, classify: that starts anew"
-    assert said in err
+    things = ("run/best.safetensors", "linear_pred", "classify")
+    assert any(names(line, *things) for line in err.splitlines())
     code, _, err = command("eval", "run", data)
     assert code == 2
-    assert f"run has 3 classes and {data} 4; evaluate it on its own dataset" in err
+    assert names(err, "run", "3 classes", data, 4)
 
 
 def test_segformer_takes_no_references(data, command):
     words = ("--method", "segformer", "--references", "3")
     code, _, err = command("train", data, *WORDS, *words)
-    assert (code, err) == (
-        2,
-        "mrcfa: segformer segments every frame by itself; leave --references out\n",
-    )
+    assert code == 2
+    assert names(err, "segformer", "--references")
+    assert err.count("\n") == 1
 
 
 def test_a_profile_says_how_a_step_is_spent(data, command):
