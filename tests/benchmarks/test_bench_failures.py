@@ -58,14 +58,6 @@ class Wrong(Backend):
         return {"mask": (outputs["mask"] + 1) % 124}
 
 
-@pytest.fixture
-def far(monkeypatch, quick):
-    """Options with a long way that is not long: how far it leads is not the point here."""
-    for place in ("mrcfa.benchmarks.parity.MARKS", "mrcfa.benchmarks.result.MARKS"):
-        monkeypatch.setattr(place, (10, 30, 1000))
-    return replace(quick, drift=30)
-
-
 class Vanishing(Wrong):
     """It raises from the given frame on."""
 
@@ -85,13 +77,13 @@ def test_a_backend_that_computes_something_else_fails(bundle, monkeypatch, quick
 
 def test_a_state_that_degrades_fails_though_the_first_frames_are_right(bundle, monkeypatch, far):
     class Late(Wrong):
-        since = 20
+        since = 15
 
     substitute(monkeypatch, Late)
     result = bench(bundle("b0"), far)
     for row in result.rows:
         assert [check.name for check in row.checks if not check.passed] == [
-            "pixels that differ at frame 30"
+            "pixels that differ at frame 20"
         ]
     assert not result.passed
 
@@ -149,12 +141,12 @@ def test_a_damaged_graph_fails_and_the_others_still_have_rows(bundle, tmp_path, 
 @pytest.mark.thorough
 def test_a_row_that_stops_on_its_long_way_keeps_what_was_measured(bundle, monkeypatch, far):
     class Late(Vanishing):
-        since = 20
+        since = 15
 
     substitute(monkeypatch, Late)
     result = bench(bundle("b0"), far)
     for row in result.rows:
-        assert names(row.reason, "frame 30", "CUDA_ERROR_DEVICE_UNAVAILABLE")
+        assert names(row.reason, "frame 20", "CUDA_ERROR_DEVICE_UNAVAILABLE")
         assert row.verdict == "stopped"
         assert len(row.speed.seconds) == far.frames
         assert row.checks

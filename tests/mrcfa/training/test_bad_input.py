@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,8 @@ from naming import names
 from PIL import Image
 from safetensors.torch import load_file
 
+import mrcfa
+from mrcfa import preset
 from mrcfa.console.progress import training
 from mrcfa.training.checkpoints import read_facts
 from mrcfa.training.log import LOG, entries_of
@@ -32,6 +35,13 @@ WORDS = FLAGS.split()
 def _gradients():
     with torch.enable_grad():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _small_model(monkeypatch):
+    """One block a stage: how deep the model is makes no difference here."""
+    small = partial(preset, depths=(1, 1, 1, 1))
+    monkeypatch.setattr(mrcfa, "preset", small, raising=False)
 
 
 def write_video(root, name, masks, frames=12, size=(64, 96)):
