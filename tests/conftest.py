@@ -65,7 +65,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture(scope="session")
 def clip() -> Callable[..., np.ndarray]:
     """`clip(frames, height, width, seed=0)`: uint8 frames (T, H, W, 3)."""
-    return make_clip
+    made = functools.cache(make_clip)
+    return lambda *told, **more: made(*told, **more).copy()
 
 
 @pytest.fixture(scope="session")

@@ -199,7 +199,7 @@ class TestRun:
         with av.open("out.mp4") as file:
             shown = sum(1 for _ in file.decode(video=0))
         assert 0 < shown < 18
-        assert names(err, "cut.mp4", 18 - shown, "18 frames")
+        assert names(err, f"{18 - shown} of 18 frames", "cut.mp4")
 
     def test_several_inputs_share_a_session_and_a_folder(self, command, sample):
         video, images = sample / "street.mp4", sample / "data" / "sample_0" / "origin"
@@ -221,7 +221,7 @@ class TestRun:
             "wrote out/street-2.mp4: 15 frames",
             "wrote out/origin.mp4: 18 frames",
         ]
-        assert " frames/s with a threshold, which was busy " in last
+        assert names(last, "frames/s", "a threshold")
 
     def test_an_input_that_fails_leaves_the_others_alone_and_is_named(self, command, sample):
         Path("bad").mkdir()
@@ -230,7 +230,7 @@ class TestRun:
         assert code == 1
         assert [path.name for path in Path("out").iterdir()] == ["street.mp4"]
         assert err.startswith("wrote out/street.mp4: 18 frames\n")
-        assert names(err.splitlines()[-1], "bad", "1 of 1 frame", "0.png")
+        assert names(err.splitlines()[-1], "1 of 1 frame", "bad", "0.png")
 
     @pytest.mark.parametrize("sent", [["SIGTERM"], ["SIGHUP"], ["SIGQUIT"], ["SIGINT"] * 2])
     def test_a_run_that_is_told_to_end_leaves_a_video_that_plays(self, command, monkeypatch, sent):
@@ -299,34 +299,35 @@ class TestRun:
         assert [path.name for path in Path("masks").iterdir()] == ["0.png"]
 
     @pytest.mark.parametrize(
-        ("words", "message"),
+        ("words", "things"),
         [
-            (["{video}", "{video}", "-o", "both.mp4"], "2 inputs cannot share both.mp4"),
-            (["{video}", "-", "-", "--raw", "4x6", "-o", "new"], "can be read only once"),
-            (["{video}", "nowhere.mp4", "-o", "new"], "there is no nowhere.mp4"),
-            (["{video}", "{video}"], "2 inputs cannot share old.mp4"),
-            (["nowhere.mp4"], "there is no nowhere.mp4"),
-            (["junk.mp4"], "junk.mp4 cannot be opened"),
-            (["empty"], "empty has no images"),
-            (["{video}", "--start", "99"], "has no frames in the selected time span"),
-            (["{video}", "--classes", "cars"], "no class is called 'cars'; did you mean car"),
-            (["{video}", "--as", "picture"], "'--as': 'picture' is not one of 'overlay', 'mask'"),
-            (["-", "--raw", "huge"], "'huge' is not a size; write HxW"),
-            (["{video}", "-o", "junk.mp4/out.npz"], "cannot write junk.mp4/out.npz"),
-            (["{video}", "-o", "{video}"], "is the input or contains it; name another output"),
-            (["{video}", "-o", "mask.png"], "mask.png holds one picture"),
+            (["{video}", "{video}", "-o", "both.mp4"], ["2 inputs", "both.mp4"]),
+            (["{video}", "-", "-", "--raw", "4x6", "-o", "new"], ["standard input"]),
+            (["{video}", "nowhere.mp4", "-o", "new"], ["nowhere.mp4"]),
+            (["{video}", "{video}"], ["2 inputs", "old.mp4"]),
+            (["nowhere.mp4"], ["nowhere.mp4"]),
+            (["junk.mp4"], ["junk.mp4"]),
+            (["empty"], ["empty"]),
+            (["{video}", "--start", "99"], ["{video}"]),
+            (["{video}", "--classes", "cars"], ["cars", "car"]),
+            (["{video}", "--as", "picture"], ["--as", "picture", "overlay", "mask"]),
+            (["-", "--raw", "huge"], ["huge", "HxW"]),
+            (["{video}", "-o", "junk.mp4/out.npz"], ["junk.mp4/out.npz"]),
+            (["{video}", "-o", "{video}"], ["{video}", "-o"]),
+            (["{video}", "-o", "mask.png"], ["mask.png", "-o"]),
         ],
     )
-    def test_bad_input_is_one_sentence_and_changes_nothing(self, command, sample, words, message):
+    def test_bad_input_is_one_sentence_and_changes_nothing(self, command, sample, words, things):
         Path("old.mp4").write_text("old")
         Path("junk.mp4").write_text("junk")
         Path("empty").mkdir()
         before = sorted(Path.cwd().rglob("*"))
-        words = [word.format(video=sample / "street.mp4") for word in words]
+        video = sample / "street.mp4"
+        words, things = ([each.format(video=video) for each in given] for given in (words, things))
         code, out, err = command("run", "b", "-o", "old.mp4", "--force", *words)
         assert (code, out) == (2, b"")
         assert err.startswith("mrcfa: ")
-        assert message in err
+        assert names(err, *things)
         assert err.count("\n") == 1
         assert sorted(Path.cwd().rglob("*")) == before
         assert Path("old.mp4").read_text() == "old"
@@ -409,12 +410,14 @@ def test_one_video_is_one_video(command, sample, bundle):
 def test_eval_without_a_dataset_is_one_sentence(command, bundle):
     code, _, err = command("eval", bundle("b0"), "nowhere")
     assert code == 2
-    assert err == "mrcfa: there is no dataset at nowhere; mrcfa sample nowhere makes a small one\n"
+    assert names(err, "nowhere", "mrcfa sample nowhere")
+    assert err.count("\n") == 1
 
 
 def test_sample_says_what_it_wrote(command):
     code, out, _ = command("sample", "s", "--videos", 1, "--frames", 1, "--size", "64x96")
-    assert (code, out) == (0, b"wrote s: 1 video with masks, and s/street.mp4\n")
+    assert code == 0
+    assert names(out.decode(), "1 video", "s/street.mp4")
     assert Path("s/val.txt").is_file()
     assert json.loads(Path("s/labels.json").read_text())["names"][0] == "road"
 

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from naming import names, naming
 
 import mrcfa.benchmarks.bench
 import mrcfa.benchmarks.contenders
@@ -15,7 +16,7 @@ from mrcfa.benchmarks.footprint import footprint
 from mrcfa.benchmarks.result import Outcome, Verdict
 from mrcfa.benchmarks.table import notes
 from mrcfa.bundle.manifest import Device
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import InvalidValue
 from mrcfa.export.variants import FP32_LIMITS
 from mrcfa.machine.extras import MissingExtra
 
@@ -57,14 +58,6 @@ class Wrong(Backend):
         return {"mask": (outputs["mask"] + 1) % 124}
 
 
-@pytest.fixture
-def far(monkeypatch, quick):
-    """Options with a long way that is not long: how far it leads is not the point here."""
-    for place in ("mrcfa.benchmarks.parity.MARKS", "mrcfa.benchmarks.result.MARKS"):
-        monkeypatch.setattr(place, (10, 30, 1000))
-    return replace(quick, drift=30)
-
-
 class Vanishing(Wrong):
     """It raises from the given frame on."""
 
@@ -84,13 +77,13 @@ def test_a_backend_that_computes_something_else_fails(bundle, monkeypatch, quick
 
 def test_a_state_that_degrades_fails_though_the_first_frames_are_right(bundle, monkeypatch, far):
     class Late(Wrong):
-        since = 20
+        since = 15
 
     substitute(monkeypatch, Late)
     result = bench(bundle("b0"), far)
     for row in result.rows:
         assert [check.name for check in row.checks if not check.passed] == [
-            "pixels that differ at frame 30"
+            "pixels that differ at frame 20"
         ]
     assert not result.passed
 
@@ -100,7 +93,9 @@ def test_a_gpu_that_vanishes_stops_its_row_and_no_other(bundle, monkeypatch, qui
     result = bench(bundle("b0"), replace(quick, backends=["onnxruntime:cpu", "eager"]))
     rows = rows_of(result)
     assert rows["onnxruntime:cpu fp32"].outcome is Outcome.STOPPED
-    assert rows["onnxruntime:cpu fp32"].reason == "at frame 10: CUDA_ERROR_DEVICE_UNAVAILABLE"
+    reason = rows["onnxruntime:cpu fp32"].reason
+    assert names(reason, "frame 10", "CUDA_ERROR_DEVICE_UNAVAILABLE")
+    assert "trace" not in reason
     assert rows["eager"].verdict == "reference"
     assert not result.passed
 
@@ -126,7 +121,8 @@ def test_a_runtime_that_is_broken_is_no_pass_though_others_run(bundle, monkeypat
     result = bench(bundle("b0"), replace(quick, backends=["onnxruntime:cpu", "eager"]))
     row = rows_of(result)["onnxruntime:cpu fp32"]
     assert row.outcome is Outcome.STOPPED
-    assert row.reason == "at the start: libcudart.so.13: cannot open shared object file"
+    assert names(row.reason, "libcudart.so.13")
+    assert "trace" not in row.reason
     assert rows_of(result)["eager"].outcome is Outcome.RAN
     assert not result.passed
 
@@ -145,12 +141,12 @@ def test_a_damaged_graph_fails_and_the_others_still_have_rows(bundle, tmp_path, 
 @pytest.mark.thorough
 def test_a_row_that_stops_on_its_long_way_keeps_what_was_measured(bundle, monkeypatch, far):
     class Late(Vanishing):
-        since = 20
+        since = 15
 
     substitute(monkeypatch, Late)
     result = bench(bundle("b0"), far)
     for row in result.rows:
-        assert row.reason == "on the way to frame 30: CUDA_ERROR_DEVICE_UNAVAILABLE"
+        assert names(row.reason, "frame 20", "CUDA_ERROR_DEVICE_UNAVAILABLE")
         assert row.verdict == "stopped"
         assert len(row.speed.seconds) == far.frames
         assert row.checks
@@ -163,8 +159,7 @@ def test_a_footprint_that_cannot_be_taken_is_told_and_costs_no_row(bundle, monke
     )
     result = bench(bundle("b0"), quick)
     assert result.passed
-    assert "onnxruntime:cpu fp32 ran: memory and start-up were not measured: " in notes(result)[0]
-    assert "is no bundle" in notes(result)[0]
+    assert names(notes(result)[0], "onnxruntime:cpu fp32", bundle("b0") / "gone")
 
 
 def test_a_reference_that_breaks_off_is_a_row_though_nobody_asked_for_it(
@@ -181,7 +176,7 @@ def test_a_reference_that_breaks_off_is_a_row_though_nobody_asked_for_it(
     )
     result = bench(bundle("b0"), quick)
     rows = rows_of(result)
-    assert rows["eager"].reason == "at frame 10: MemoryError"
+    assert names(rows["eager"].reason, "frame 10", "MemoryError")
     assert rows["onnxruntime:cpu fp32"].verdict == "not checked"
     assert not result.passed
 
@@ -194,7 +189,7 @@ def test_without_torch_speed_is_measured_and_parity_is_not(bundle, monkeypatch, 
     monkeypatch.setattr(mrcfa.benchmarks.bench, "reference", lambda *_: unavailable)
     result = bench(bundle("b0"), quick)
     assert {row.verdict for row in result.rows} == {"not checked"}
-    assert "torch is not installed" in result.unchecked
+    assert names(result.unchecked, "torch")
     assert result.verdict is Verdict.NOT_CHECKED
     assert json.loads(result.to_json_lines().splitlines()[0])["passed"] is None
 
@@ -208,16 +203,16 @@ def test_where_nothing_runs_nothing_passes(bundle, benched, quick):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "things"),
     [
-        ({"backends": ["openvino"]}, "unknown backend 'openvino'; choose from eager-clip, eager, "),
-        ({"backends": []}, "unknown backend none"),
-        ({"warmup": 3}, "--warmup is 3, but the farthest reference lies 9 frames back"),
-        ({"frames": 1}, "--frames is 1"),
-        ({"threads": -1}, "--threads is -1; use 1 or more"),
-        ({"drift": 50}, "--drift is 50, but errors are compared at frames 10, 100, 1000: use 100"),
+        ({"backends": ["caffe"]}, ["'caffe'", "eager-clip", "eager", "onnxruntime:cpu"]),
+        ({"backends": []}, ["none", "eager-clip", "eager", "onnxruntime:cpu"]),
+        ({"warmup": 3}, ["--warmup", 3, "9 frames"]),
+        ({"frames": 1}, ["--frames", 1]),
+        ({"threads": -1}, ["--threads", "is -1", "1 or more"]),
+        ({"drift": 50}, ["--drift", 50, 10, 100, 1000]),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_a_sentence(bundle, changes, words, quick):
-    with pytest.raises(MrcfaError, match="^" + words.replace("(", r"\(")):
+def test_what_cannot_be_measured_is_refused_in_a_sentence(bundle, changes, things, quick):
+    with pytest.raises(InvalidValue, match=naming(*things)):
         bench(bundle("b0"), replace(quick, **changes))

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from naming import naming
 
 from mrcfa import MRCFA, preset
 from mrcfa.benchmarks.candidate import Candidate
 from mrcfa.benchmarks.evaluate import EvalOptions, evaluate
 from mrcfa.data.labels import IGNORED
 from mrcfa.data.world.labels import WORLD
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import Damaged, Unsupported
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.training.checkpoints import Facts, save_model
 from mrcfa.training.recipe import Recipe
@@ -62,17 +63,17 @@ def test_a_bundles_single_frame_head_is_its_models(bundle):
 def test_what_is_no_run_and_backends_that_a_run_has_not_are_told(run, tmp_path):
     (tmp_path / "other.safetensors").write_bytes(b"x")
     with (
-        pytest.raises(MrcfaError, match="is not a checkpoint that safetensors can read"),
+        pytest.raises(Damaged, match=naming(tmp_path / "other.safetensors")),
         Candidate(tmp_path / "other.safetensors").opened(),
     ):
         pass
     with (
-        pytest.raises(MrcfaError, match=r"the run .* needs --backend eager, not onnxruntime"),
+        pytest.raises(Unsupported, match=naming(run, "--backend eager", "onnxruntime")),
         Candidate(run, "onnxruntime").opened(),
     ):
         pass
     with (
-        pytest.raises(MrcfaError, match=r"the run .* is computed in fp32, not fp16; export it"),
+        pytest.raises(Unsupported, match=naming(run, "fp32", "fp16")),
         Candidate(run, precision="fp16").opened(),
     ):
         pass

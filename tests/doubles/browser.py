@@ -13,7 +13,11 @@ from aiohttp import ClientSession
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE_S = 60
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--no-first-run", "--disable-extensions", "--disable-sync", "--disable-component-update"),
+    *("--disable-background-networking", "--disable-features=OptimizationHints,Translate"),
+)
 
 
 class Browser:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cpp_library import (
+    CACHE,
     CPP,
     FAKE,
     FAKE_RTX,
@@ -21,6 +22,7 @@ from cpp_library import (
     Once,
     Segment,
     compiled,
+    compiled_object,
     include_of,
     library_objects,
     linked,
@@ -63,6 +65,7 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
         run(
             *("cmake", "-S", CPP, "-B", folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
             f"-DCMAKE_CXX_FLAGS={' '.join(OPTIMIZED)}",
+            f"-DCMAKE_CXX_COMPILER_LAUNCHER={';'.join(CACHE)}",
             f"-DMRCFA_SANITIZE={SANITIZE}",
             f"-DMRCFA_GSTREAMER={'OFF' if missing() else 'ON'}",
             f"-DONNXRuntime_INCLUDE_DIR={headers}",
@@ -121,8 +124,8 @@ def _fakes(name: str, words: tuple[Any, ...], once: Once) -> list[Path]:
     def make(folder: Path) -> None:
         folder.mkdir()
         for source in TENSORRT_SOURCES:
-            options = ("-c", *headers, *words, "-DMRCFA_ONNXRUNTIME")
-            compiled(folder / f"{source.stem}.o", *options, source)
+            options = (*headers, *words, "-DMRCFA_ONNXRUNTIME")
+            compiled_object(folder / f"{source.stem}.o", source, *options)
 
     return list(once(name, make).glob("*.o"))
 

@@ -49,7 +49,7 @@ def test_the_tensorrt_backend_swaps_its_state_and_replays_its_graphs(
 def test_the_tensorrt_backend_runs_a_baseline_with_the_state_that_it_has(
     method, fake_gpu, baseline, tmp_path, clip, pythons_masks
 ):
-    path, frames = baseline(method), clip(30, 64, 96)
+    path, frames = baseline(method), clip(FRAMES, 64, 96)
     engines = with_engines(linked(path, tmp_path / "copy"))
     done = fake_gpu(engines, "--reset-every", RESET, frames=frames)
     assert np.array_equal(masks_in(done, frames), pythons_masks(path, "fp16", frames))
@@ -71,7 +71,7 @@ def test_the_tensorrt_backend_works_without_graphs_and_its_name_says_if_it_must(
 def test_the_tensorrt_backend_gives_masks_of_a_bundle_with_logits(
     fake_gpu, bundle, tmp_path, clip, pythons_masks
 ):
-    path, frames = bundle("b0", output="logits"), clip(4, 96, 160)
+    path, frames = bundle("b1", output="logits"), clip(4, 96, 160)
     done = fake_gpu(with_engines(linked(path, tmp_path / "logits")), frames=frames)
     assert np.array_equal(masks_in(done, frames), pythons_masks(path, "fp16", frames))
 
@@ -131,7 +131,7 @@ def test_siblings_device_memory_and_a_callers_stream_work_on_a_gpu(fake_library,
 
 def test_every_slot_of_several_streams_is_as_if_it_were_alone(fake_library, bundle, tmp_path):
     program = compiled(tmp_path / "streams", *FAKE, CPP / "test/streams.cpp", *fake_library)
-    several = with_engines(linked(bundle("b0", streams=4), tmp_path / "several"))
+    several = with_engines(linked(bundle("b0", streams=3), tmp_path / "several"))
     run(program, several, bundle("b0"), "tensorrt")
 
 

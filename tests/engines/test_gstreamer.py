@@ -14,7 +14,7 @@ from mrcfa import Stream
 from mrcfa.video.overlay import Renderer
 from mrcfa.video.style import Style
 
-FRAMES, SEEK_AFTER, SEEK_TO = 60, 25, 10
+FRAMES, SEEK_AFTER, SEEK_TO = 30, 14, 5
 RGB = "video/x-raw,format=RGB,width=160,height=96,framerate=25/1"
 
 
@@ -44,7 +44,7 @@ def tapped(gst, source, element, folder, height=96, width=160, channels=1):
     return seen, pictures(folder / "out", height, width, channels)
 
 
-def test_masks_of_a_test_source_are_streams_for_60_frames(gst, bundle, tmp_path):
+def test_masks_of_a_test_source_are_those_of_a_stream(gst, bundle, tmp_path):
     source = f"videotestsrc num-buffers={FRAMES} pattern=ball ! {RGB}"
     element = f"mrcfa bundle={bundle('b0')} backend=onnxruntime:cpu output=mask"
     frames, masks = tapped(gst, source, element, tmp_path)
@@ -90,7 +90,9 @@ def test_frames_of_an_odd_width_keep_their_rows(gst, tailored, tmp_path):
     assert np.array_equal(masks, masks_of(tailored, frames))
 
 
-@pytest.mark.parametrize(("alpha", "named"), [(0.5, 0), (0.3, 2)])
+@pytest.mark.parametrize(
+    ("alpha", "named"), [pytest.param(0.5, 0, marks=pytest.mark.thorough), (0.3, 2)]
+)
 def test_the_overlay_is_what_mrcfa_run_paints_but_for_its_legend(
     alpha, named, gst, bundle, tmp_path
 ):
@@ -144,7 +146,10 @@ def test_what_cannot_run_is_an_element_error_with_the_librarys_sentence(words, t
     assert names(error.partition("GstMrcfa:mrcfa0: ")[2], *things)
 
 
-@pytest.mark.parametrize("output", ["overlay", "mask", "meta"])
+@pytest.mark.parametrize(
+    "output",
+    ["meta", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("overlay", "mask"))],
+)
 def test_no_object_outlives_a_pipeline(output, gst, bundle):
     done = gst.launch(
         f"videotestsrc num-buffers=20 ! {RGB} ! tee name=t ! queue ! mrcfa bundle={bundle('b0')} "

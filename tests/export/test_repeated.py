@@ -42,7 +42,14 @@ class InGroups(nn.Module):
         return torch.cat([total / (1 + most[:, None]) for total, most in found], dim=1)
 
 
-@pytest.mark.parametrize(("columns", "traced"), [(12, 1), (4, 1), (5, 2)])
+@pytest.mark.parametrize(
+    ("columns", "traced"),
+    [
+        pytest.param(12, 1, marks=pytest.mark.thorough),
+        pytest.param(4, 1, marks=pytest.mark.thorough),
+        (5, 2),
+    ],
+)
 def test_a_part_is_traced_once_for_each_kind_of_inputs(columns, traced):
     """Twelve columns in one group, in three, and in two with two more."""
     module, x = InGroups(columns), torch.rand(4, 12)
@@ -60,7 +67,7 @@ def test_a_part_is_traced_once_for_each_kind_of_inputs(columns, traced):
 
 def test_calls_of_a_part_share_its_constants():
     few, many = (
-        to_onnx(InGroups(columns), {"x": torch.zeros(4, 1024)}, ["y"], opset=18)
-        for columns in (512, 64)
+        to_onnx(InGroups(columns), {"x": torch.zeros(4, 256)}, ["y"], opset=18)
+        for columns in (128, 32)
     )
     assert len(few.graph.initializer) >= len(many.graph.initializer) - 1  # sizes of the split

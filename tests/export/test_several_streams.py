@@ -18,19 +18,19 @@ from mrcfa.model.config import Method
 
 
 @pytest.fixture(scope="module")
-def four(bundle):
-    return Bundle.open(bundle("b0", streams=4))
+def three(bundle):
+    return Bundle.open(bundle("b0", streams=3))
 
 
-def test_streams_are_the_first_axis_of_every_tensor(four, bundle):
-    assert four.manifest.streams == 4
+def test_streams_are_the_first_axis_of_every_tensor(three, bundle):
+    assert three.manifest.streams == 3
     lone = Bundle.open(bundle("b0")).manifest.variants
-    for name, variant in four.manifest.variants.items():
+    for name, variant in three.manifest.variants.items():
         assert [(spec.name, spec.shape) for spec in variant.tensors] == [
-            (spec.name, (4, *spec.shape[1:])) for spec in lone[name].tensors
+            (spec.name, (3, *spec.shape[1:])) for spec in lone[name].tensors
         ]
         for graph in variant.graphs.values():
-            model = onnx.load(four.file(graph.file)).graph
+            model = onnx.load(three.file(graph.file)).graph
             ends = {
                 value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
                 for value in (*model.input, *model.output)
@@ -38,24 +38,25 @@ def test_streams_are_the_first_axis_of_every_tensor(four, bundle):
             assert ends == {spec.name: spec.shape for spec in (*graph.inputs, *graph.outputs)}
 
 
-def test_a_frame_costs_what_it_costs_a_lone_stream(four, bundle):
+def test_a_frame_costs_what_it_costs_a_lone_stream(three, bundle):
     lone = Bundle.open(bundle("b0")).manifest.variants
-    for name, variant in four.manifest.variants.items():
+    for name, variant in three.manifest.variants.items():
         work, alone = (sum(cost.multiply_adds for cost in v.cost) for v in (variant, lone[name]))
         assert work == pytest.approx(alone, rel=0.02)
         assert [graph.parameters for graph in variant.graphs.values()] == pytest.approx(
             [graph.parameters for graph in lone[name].graphs.values()], rel=0.01
         )
-    text = summary(four)
-    assert "4 streams at once" in text
+    text = summary(three)
+    assert "3 streams at once" in text
     states = [line for line in text.splitlines() if "state per stream" in line]
     assert all(line in summary(Bundle.open(bundle("b0"))) for line in states)
 
 
-def test_on_cpus_each_stream_has_the_lone_streams_own_graph(four, bundle):
+def test_on_cpus_each_stream_has_the_lone_streams_own_graph(three, bundle):
     for part in ("encoder", "decoder"):
         whole, lone = (
-            onnx.load(each.file(f"{part}.onnx")).graph for each in (four, Bundle.open(bundle("b0")))
+            onnx.load(each.file(f"{part}.onnx")).graph
+            for each in (three, Bundle.open(bundle("b0")))
         )
         (scan,) = (node for node in whole.node if node.op_type == "Scan")
         (body,) = (item.g for item in scan.attribute if item.name == "body")
@@ -76,26 +77,25 @@ def test_every_methods_batch_is_proven_stream_by_stream(method, bundle):
     assert len(variant.parity) == 3  # an export whose checks fail is none
 
 
-def test_streams_that_look_at_each_others_frames_are_noticed(bundle, tmp_path):
-    pair = Bundle.open(bundle("b0", streams=2, variants=("fp32",)))
-    model = onnx.load(pair.file("decoder.onnx"))
+def test_streams_that_look_at_each_others_frames_are_noticed(three, tmp_path):
+    model = onnx.load(three.file("decoder.onnx"))
     graph = model.graph
-    graph.initializer.append(numpy_helper.from_array(np.array([1, 0]), "others"))
+    graph.initializer.append(numpy_helper.from_array(np.array([1, 2, 0]), "others"))
     for node in graph.node:
         for place, name in enumerate(node.input):
             node.input[place] = "swapped" if name == "query_8" else name
     graph.node.insert(0, helper.make_node("Gather", ["query_8", "others"], ["swapped"], axis=0))
     onnx.save(model, tmp_path / "decoder.onnx")
-    reference = MRCFA(pair.config)
-    load_weights(reference, pair.file(WEIGHTS))
+    reference = MRCFA(three.config)
+    load_weights(reference, three.file(WEIGHTS))
     proofs = {
-        name: Proof(pair.file("encoder.onnx"), decoder, True, FP32_LIMITS, 0.0)
+        name: Proof(three.file("encoder.onnx"), decoder, True, FP32_LIMITS, 0.0)
         for name, decoder in (
-            ("right", pair.file("decoder.onnx")),
+            ("right", three.file("decoder.onnx")),
             ("wrong", tmp_path / "decoder.onnx"),
         )
     }
-    found = check_graphs(reference, (96, 160), Output.MASK, 2, proofs, lambda text: None)
+    found = check_graphs(reference, (96, 160), Output.MASK, 3, proofs, lambda text: None)
     assert all(check.passed for check in found.parities["right"].checks)
     assert not any(check.passed for check in found.parities["wrong"].checks)
 

@@ -56,7 +56,7 @@ def on_clips(path, frames):
 @pytest.mark.parametrize(
     ("dataset", "backbone", "variants"),
     [
-        ("vspw", "b0", ("fp32", "fp16")),
+        pytest.param("vspw", "b0", ("fp32", "fp16"), marks=pytest.mark.thorough),
         ("vspw", "b1", ("fp32", "fp16")),
         ("cityscapes", "b0", ("fp32",)),
     ],
@@ -90,7 +90,7 @@ def fp16_figures(path, frames):
     return np.abs(found - wanted).mean(axis=(1, 2, 3)), agreement
 
 
-@pytest.mark.parametrize("backbone", ["b0", "b1"])
+@pytest.mark.parametrize("backbone", ["b1", pytest.param("b0", marks=pytest.mark.thorough)])
 def test_fp16_graphs_stay_close_on_the_golden_clip(backbone, bundle, clip):
     errors, agreement = fp16_figures(
         bundle(backbone, output="logits", variants=("fp32", "fp16")), clip(4, 96, 160)
@@ -178,7 +178,7 @@ def with_another_base(encoder):
 @pytest.fixture
 def with_broken(monkeypatch, bundle, checkpoint, tmp_path):
     """`with_broken("fp16")` exports the golden weights with a wrong encoder in that variant."""
-    source = Bundle.open(bundle("b0", output="logits"))
+    source = Bundle.open(bundle("b1", output="logits"))
 
     def export(broken, warn=lambda sentence: None):
         files = iter(
@@ -197,7 +197,7 @@ def with_broken(monkeypatch, bundle, checkpoint, tmp_path):
 
         monkeypatch.setattr("mrcfa.export.exporter.to_onnx", traced)
         options = ExportOptions((96, 160), output=Output.LOGITS)
-        weights = checkpoint("b0", source.config.depths)
+        weights = checkpoint("b1", source.config.depths)
         return export_bundle(source.config, tmp_path / "b", weights, options=options, warn=warn)
 
     return export

@@ -1,5 +1,6 @@
 """The golden weights and clips as torch sees them."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -24,9 +25,17 @@ def authors_state(
 ) -> dict[str, torch.Tensor]:
     """A state dict in the authors' layout, filled by formula; with `depths` of the first blocks."""
     return {
+        key: value.clone()
+        for key, value in _filled(backbone, seed).items()
+        if depths is None or _is_within(key, depths)
+    }
+
+
+@functools.cache
+def _filled(backbone: str, seed: int) -> dict[str, torch.Tensor]:
+    return {
         key: torch.from_numpy(np.asarray(fill(key, shape, seed)))
         for key, shape in authors_layout(backbone).items()
-        if depths is None or _is_within(key, depths)
     }
 
 

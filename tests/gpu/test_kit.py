@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from naming import names, naming
 from real_gpu import SIMULATED
 
 from mrcfa.bundle import Bundle
@@ -38,19 +39,19 @@ def test_without_a_gpu_what_was_not_run_is_told_with_its_reason(suite, tmp_path,
         "C++ against Python": "not run",
         "selftest": "works",
     }
-    assert lines["compute-sanitizer"].words == "no GPU is visible here"
-    assert "is not built" in lines["C++ against Python"].words
+    assert names(lines["compute-sanitizer"].words, "GPU")
+    assert names(lines["C++ against Python"].words, "nowhere")
 
 
 def test_with_a_gpu_but_no_sanitizer_or_plugin_each_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(kit.NotRun, match="it comes with the CUDA toolkit"):
+    with pytest.raises(kit.NotRun, match=naming("compute-sanitizer")):
         kit._sanitized(tmp_path, tmp_path)
     (tmp_path / "compute-sanitizer").write_text("#!/bin/sh\n")
     (tmp_path / "compute-sanitizer").chmod(0o755)
     monkeypatch.setattr(kit, "PLUGIN", kit.ROOT / "nowhere.so")
-    with pytest.raises(kit.NotRun, match=r"nowhere\.so is not built"):
+    with pytest.raises(kit.NotRun, match=naming("nowhere.so")):
         kit._sanitized(tmp_path, tmp_path)
 
 
@@ -105,7 +106,7 @@ def test_what_compute_sanitizer_found_no_error_in_is_recorded(sanitized, tmp_pat
     idle = replace(LINE, check="second GPU", outcome=kit.Outcome.NOT_RUN)
     line = sanitized([LINE, replace(LINE, check="reset"), idle])
     assert line.outcome is kit.Outcome.WORKS
-    assert line.words == f"{ENGINE.name} with the plugin: no error in masks, reset"
+    assert names(line.words, ENGINE.name, "masks", "reset")
     assert line.facts == {"ran": ["masks", "reset"]}
     *_, module, copy, engine, _, gpus = json.loads((tmp_path / "command.json").read_text())
     assert (module, engine, gpus) == ("mrcfa.selftest.stream_checks", ENGINE.name, "1")
@@ -115,7 +116,7 @@ def test_what_compute_sanitizer_found_no_error_in_is_recorded(sanitized, tmp_pat
 def test_what_compute_sanitizer_complains_of_fails(sanitized):
     line = sanitized([LINE], code=7)
     assert line.outcome is kit.Outcome.FAILS
-    assert line.words == "its process ended with exit code 7"
+    assert names(line.words, "exit code 7")
 
 
 def test_a_check_that_fails_under_compute_sanitizer_fails(sanitized):
@@ -154,5 +155,5 @@ def test_where_there_is_no_gpu_the_suite_on_the_gpu_says_so_and_passes_nothing(t
 
 
 def test_a_selftest_that_does_not_pass_fails_with_its_verdict(tmp_path):
-    with pytest.raises(kit.Fault, match="it wrote no report"):
+    with pytest.raises(kit.Fault, match=naming("report")):
         kit._selftest(tmp_path / "nowhere", tmp_path)

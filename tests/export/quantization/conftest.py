@@ -76,7 +76,7 @@ def eight_bits(
     """`eight_bits("int8")`: a bundle of b0 with this variant and with two references."""
 
     def made(precision: str) -> Path:
-        plain = bundle("b0", references=(2, 1))
+        plain = bundle("b0", references=(2, 1), variants=("fp32",))
 
         def fill(path: Path) -> None:
             shutil.copytree(plain, path)

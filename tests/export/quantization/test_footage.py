@@ -14,8 +14,8 @@ SIZE = (96, 160)
 
 @pytest.fixture
 def opened(bundle):
-    """A bundle whose model looks two frames back."""
-    return Bundle.open(bundle("b0", references=(2, 1)))
+    """Of a model that looks two frames back."""
+    return Bundle.open(bundle("b0", references=(2, 1), variants=("fp32",)))
 
 
 def noise(count):

@@ -104,7 +104,8 @@ def built(request, bundle, plans, tmp_path):
 
     def build(output="mask", content=None, source=None, precision="fp16", **facts):
         path = tmp_path / f"bundle{len(list(tmp_path.iterdir()))}"
-        source = source or bundle("b0", output=output, **exported.get(precision, {}))
+        backbone = "b1" if output == "logits" else "b0"
+        source = source or bundle(backbone, output=output, **exported.get(precision, {}))
         engine, contents = plans(source, precision)
         shutil.copytree(source, path)
         contents = {

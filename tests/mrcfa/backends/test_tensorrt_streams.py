@@ -11,17 +11,17 @@ from mrcfa.errors import Mismatch
 
 
 @pytest.fixture
-def four(built, bundle):
-    return built(source=bundle("b0", streams=4), precision="fp32")
+def three(built, bundle):
+    return built(source=bundle("b0", streams=3), precision="fp32")
 
 
 @pytest.mark.parametrize(
     "on_gpu", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["host", "device"]
 )
 def test_30_rounds_of_cameras_that_come_and_go_are_lone_streams_bit_for_bit(
-    on_gpu, driver, four, bundle, clip
+    on_gpu, driver, three, bundle, clip
 ):
-    with Streams(four, "tensorrt", device_masks=on_gpu) as streams:
+    with Streams(three, "tensorrt", device_masks=on_gpu) as streams:
         happened = turmoil(
             streams,
             lambda: Stream(bundle("b0"), "onnxruntime:cpu"),
@@ -33,10 +33,10 @@ def test_30_rounds_of_cameras_that_come_and_go_are_lone_streams_bit_for_bit(
 
 
 def test_a_frame_of_another_size_on_the_gpu_is_a_sentence_and_the_others_go_on(
-    driver, four, bundle, clip
+    driver, three, bundle, clip
 ):
     frames, lone = clip(2, 96, 160), Stream(bundle("b0"), "onnxruntime:cpu")
-    streams = Streams(four, "tensorrt")
+    streams = Streams(three, "tensorrt")
     np.testing.assert_array_equal(streams({"a": frames[0]})["a"], lone(frames[0]))
     with pytest.raises(Mismatch, match=naming((96, 160, 3), (50, 70, 3), "GPU")):
         streams({"a": frames[1], "b": OnGpu(clip(1, 50, 70)[0])})
@@ -44,8 +44,8 @@ def test_a_frame_of_another_size_on_the_gpu_is_a_sentence_and_the_others_go_on(
     np.testing.assert_array_equal(streams({"a": frames[1]})["a"], lone(frames[1]))
 
 
-def test_a_lone_stream_may_have_all_rows_to_itself(driver, four, bundle, clip):
+def test_a_lone_stream_may_have_all_rows_to_itself(driver, three, bundle, clip):
     frames, lone = clip(3, 96, 160), Stream(bundle("b0"), "onnxruntime:cpu")
-    stream = Stream(four, "tensorrt")
+    stream = Stream(three, "tensorrt")
     for frame in frames:
         np.testing.assert_array_equal(stream(frame), lone(frame))

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,8 @@ from naming import names
 from PIL import Image
 from safetensors.torch import load_file
 
+import mrcfa
+from mrcfa import preset
 from mrcfa.console.progress import training
 from mrcfa.training.checkpoints import read_facts
 from mrcfa.training.log import LOG, entries_of
@@ -32,6 +35,13 @@ WORDS = FLAGS.split()
 def _gradients():
     with torch.enable_grad():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _small_model(monkeypatch):
+    """One block a stage: how deep the model is makes no difference here."""
+    small = partial(preset, depths=(1, 1, 1, 1))
+    monkeypatch.setattr(mrcfa, "preset", small, raising=False)
 
 
 def write_video(root, name, masks, frames=12, size=(64, 96)):
@@ -90,7 +100,7 @@ def test_no_masks_at_all_are_told(data, command):
         mask.unlink()
     code, _, err = command("train", data, *WORDS)
     assert code == 2
-    assert "is incomplete: it has no masks" in err
+    assert names(err.splitlines()[-1], "long", "train.txt", "masks")
     assert not Path("run").exists()
 
 
@@ -161,7 +171,7 @@ def test_a_value_outside_the_labels_is_told_with_its_file(data, command):
     Image.fromarray(np.full((64, 96), 9, np.uint8)).save(mask)
     code, _, err = command("train", data, *WORDS)
     assert code == 2
-    assert f"the mask {mask} has the value 9" in err
+    assert names(err.splitlines()[-1], mask, "value 9")
     assert not Path("run").exists()
 
 
@@ -177,7 +187,7 @@ def test_a_loss_that_is_no_number_names_the_clip_and_keeps_the_checkpoint(
     monkeypatch.setattr("mrcfa.training.trainee.F.cross_entropy", breaking)
     code, _, err = command("train", data, *WORDS, "--iterations", 4, "--save-every", 1)
     assert code == 2
-    assert "the loss is nan at iteration 3 (clips long/" in err
+    assert names(err.splitlines()[-1], "nan", "iteration 3", "long", Path("run", LAST))
     assert read_facts(Path("run", LAST)).iteration == 2
 
 
@@ -197,8 +207,8 @@ def test_a_full_disk_is_survived_and_the_last_good_checkpoint_stays_whole(
     words = (*WORDS, "--iterations", 3, "--save-every", 1, "--validate-every", 3)
     code, _, err = command("train", data, *words)
     assert code == 0
-    (refusal,) = (line for line in err.splitlines() if "No space left" in line)
-    assert names(refusal, Path("run", LAST), "stays as it was")
+    (refusal,) = (line for line in err.splitlines() if os.strerror(errno.ENOSPC) in line)
+    assert names(refusal, Path("run", LAST))
     assert len(refused) == 1
     assert read_facts(Path("run", LAST)).iteration == 3
     assert [path.name for path in Path("run").glob("state.*")] == ["state.3.safetensors"]
@@ -219,7 +229,7 @@ def test_a_disk_that_is_full_at_the_end_is_told_and_the_run_can_be_finished(
         patch.setattr(Path, "write_bytes", full)
         code, _, err = command("train", data, *words)
     assert code == 2
-    assert names(err, "No space left on device", "--resume")
+    assert names(err.splitlines()[-1], os.strerror(errno.ENOSPC), "--resume")
     assert read_facts(Path("run", LAST)).iteration == 1
     assert command("train", data, *words, "--resume")[0] == 0
     assert read_facts(Path("run", LAST)).iteration == 2
@@ -320,10 +330,11 @@ def test_a_checkpoint_of_other_classes_gets_new_classifiers_or_is_refused(data, 
     more = ("--iterations", 1, "--weights", Path("run", BEST), "-o", "second")
     code, _, err = command("train", data, *WORDS, *more)
     assert code == 0
-    assert names(err, "run/best.safetensors", "linear_pred", "classify")
+    things = ("run/best.safetensors", "linear_pred", "classify")
+    assert any(names(line, *things) for line in err.splitlines())
     code, _, err = command("eval", "run", data)
     assert code == 2
-    assert f"run has 3 classes, but {data} has 4; evaluate it on its own dataset" in err
+    assert names(err, "run", "3 classes", data, 4)
 
 
 def test_segformer_takes_no_references(data, command):
@@ -331,6 +342,7 @@ def test_segformer_takes_no_references(data, command):
     code, _, err = command("train", data, *WORDS, *words)
     assert code == 2
     assert names(err, "segformer", "--references")
+    assert err.count("\n") == 1
 
 
 def test_a_profile_says_how_a_step_is_spent(data, command):

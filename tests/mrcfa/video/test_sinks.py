@@ -16,7 +16,7 @@ import pytest
 from naming import naming
 from PIL import Image
 
-from mrcfa.errors import MrcfaError
+from mrcfa.errors import AlreadyExists, InvalidValue
 from mrcfa.machine.files import CannotWrite, CutShort
 from mrcfa.video.sinks import open_sink
 
@@ -286,7 +286,7 @@ def test_another_output_on_a_full_disk_keeps_its_frames_too(tmp_path, room):
 
 def test_a_closed_standard_output_is_told_before_anything_is_done(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(CannotWrite, match="standard output"):
+    with pytest.raises(CannotWrite, match=naming("standard output")):
         sink("-").__enter__()
 
 
@@ -303,7 +303,7 @@ def test_a_reader_that_goes_away_ends_the_writing(monkeypatch):
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=Closed(), fileno=_no_number))
-    with pytest.raises(MrcfaError, match="cannot write -: "), sink("-") as write:
+    with pytest.raises(CannotWrite, match=naming("-")), sink("-") as write:
         write("", masks()[0])
 
 
@@ -347,7 +347,7 @@ def test_a_failed_run_leaves_no_folder(tmp_path):
 
 def test_a_folder_with_files_is_left_alone(tmp_path):
     (tmp_path / "photo.png").write_text("mine")
-    with pytest.raises(MrcfaError, match="already exists and is not empty; name a new folder"):
+    with pytest.raises(AlreadyExists, match=naming(tmp_path)):
         sink(tmp_path).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
 
@@ -355,16 +355,16 @@ def test_a_folder_with_files_is_left_alone(tmp_path):
 @pytest.mark.parametrize("name", ["a.mp4", "a.npz", "masks"])
 def test_an_output_that_cannot_be_written_is_told(tmp_path, name):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(MrcfaError, match=rf"cannot write .*{name}: "):
+    with pytest.raises(CannotWrite, match=naming(tmp_path / "file" / name)):
         sink(tmp_path / "file" / name).__enter__()
 
 
 def test_an_existing_folder_is_no_file_name(tmp_path):
     (tmp_path / "a.mp4").mkdir()
-    with pytest.raises(MrcfaError, match="is a folder; name a file"):
+    with pytest.raises(InvalidValue, match=naming(tmp_path / "a.mp4")):
         sink(tmp_path / "a.mp4").__enter__()
 
 
 def test_other_formats_are_refused_by_name():
-    with pytest.raises(MrcfaError, match=naming("a.avi", ".mp4")):
+    with pytest.raises(InvalidValue, match=naming("a.avi", "name.mp4")):
         sink(Path("a.avi")).__enter__()
