@@ -86,18 +86,21 @@ def build_engines(
     variant = bundle.manifest.variants[name]
     plugin = _takes_plugin(bundle.config, options.plugin)
     check_writable(bundle.path / MANIFEST)
-    for graph in variant.graphs.values():
-        check_graph(bundle.read(graph.file), bundle.path / graph.file)
+    contents = {part: bundle.read(graph.file) for part, graph in variant.graphs.items()}
+    for part, graph in variant.graphs.items():
+        check_graph(contents[part], bundle.path / graph.file)
     compiler = _Compiler(target, options, bundle.manifest.streams)
     if plugin:
         load_plugin(target.trt, options.plugin_library)
         check_parser_takes_plugins(target.trt)
     plans = {
-        part: compiler.plan(part, bundle.file(graph.file), plugin and part == "decoder", progress)
+        part: compiler.plan(
+            part, graph.file, contents[part], plugin and part == "decoder", progress
+        )
         for part, graph in variant.graphs.items()
     }
-    engine, contents = _packed(plans, target, options, name)
-    built = Built(bundle.with_engine(engine, contents), engine, plans)
+    engine, files = _packed(plans, target, options, name)
+    built = Built(bundle.with_engine(engine, files), engine, plans)
     compiler.save_timing_cache()
     return built
 
@@ -159,13 +162,13 @@ class _Compiler:
                 raise RuntimeFailed(f"{target.name} does not start: {complaint(said)}") from None
             self._config = self._configuration()
 
-    def plan(self, part: str, file: Path, plugin: bool, progress: Progress) -> Plan:
+    def plan(self, part: str, name: str, graph: bytes, plugin: bool, progress: Progress) -> Plan:
         """The plan that writes least, of all forms in which this target can take the graph."""
-        forms, plans, errors = self._forms(file, plugin), [], []
+        forms, plans, errors = self._forms(graph, plugin), [], []
         for number, content in enumerate(forms):
             shown = partial(_shown, progress, part, number, len(forms))
             try:
-                plans.append(self._built(file, content, plugin, shown))
+                plans.append(self._built(name, content, plugin, shown))
             except MrcfaError as error:
                 errors.append(error)
         if not plans:
@@ -174,17 +177,17 @@ class _Compiler:
         return min(plans, key=lambda plan: plan.cost.bytes_written if plan.cost else 0)
 
     def _built(
-        self, file: Path, content: bytes, plugin: bool, report: Callable[[float], None]
+        self, name: str, content: bytes, plugin: bool, report: Callable[[float], None]
     ) -> Plan:
         began = time.perf_counter()
         with heard(self._trt, self._options.verbose) as said:
-            network, parser = self._parsed(file, content, plugin)
+            network, parser = self._parsed(name, content, plugin)
             with interruptible() as stopped:
                 self._config.progress_monitor = monitor(self._trt, report, stopped)
                 plan = self._builder.build_serialized_network(network, self._config)
             del parser  # it owns the network's weights, so it had to stay until here
         if plan is None:
-            raise RuntimeFailed(f"{self._target.name} cannot build {file.name}: {complaint(said)}")
+            raise RuntimeFailed(f"{self._target.name} cannot build {name}: {complaint(said)}")
         found = layers(said)
         return Plan(
             content=bytes(plan),
@@ -203,22 +206,22 @@ class _Compiler:
         except MrcfaError as error:
             raise type(error)(f"the engines are built, but: {error}") from None
 
-    def _parsed(self, file: Path, content: bytes, plugin: bool) -> tuple[Any, Any]:
+    def _parsed(self, name: str, content: bytes, plugin: bool) -> tuple[Any, Any]:
         """Network and parser. Strongly typed: TensorRT 10 wants a flag, 11 knows nothing else."""
         kinds = self._trt.NetworkDefinitionCreationFlag
         flags = 1 << int(kinds.STRONGLY_TYPED) if hasattr(kinds, "STRONGLY_TYPED") else 0
         network = self._builder.create_network(flags)
         parser = self._trt.OnnxParser(network, logger(self._trt))
         if not parser.parse(content):
-            raise Unsupported(f"{self._target.name} cannot read {file.name}: {_first(parser)}")
+            raise Unsupported(f"{self._target.name} cannot read {name}: {_first(parser)}")
         if plugin and not _has_plugin(self._trt, network):
             raise Unsupported(
-                f"{file.name} has no call of {PLUGIN_NAME.split()[0]}, so it cannot take the "
+                f"{name} has no call of {PLUGIN_NAME.split()[0]}, so it cannot take the "
                 "plugin; export the bundle without --inline-functions"
             )
         return network, parser
 
-    def _forms(self, file: Path, plugin: bool) -> list[bytes]:
+    def _forms(self, graph: bytes, plugin: bool) -> list[bytes]:
         """The graph as this target may take it: with grouped convs, as shifted sums, or both.
 
         TensorRT-RTX has no kernel for grouped convs on sm_75, and fuses INT8 attention there only
@@ -227,8 +230,8 @@ class _Compiler:
         goes without the function's body: parsers before 10.7 always prefer a body.
         """
         if self._target.flavour is not Flavour.RTX and not plugin:
-            return [file.read_bytes()]
-        model = load("onnx").load(file)
+            return [graph]
+        model = load("onnx").load_model_from_string(graph)
         if plugin:
             del model.functions[:]
         forms = [model]

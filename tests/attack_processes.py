@@ -102,7 +102,7 @@ def kill(verb: Verb, kills: int) -> None:
     work(*verb.command())
     told(verb.name, verb.check)
     left = [str(path) for path in Path().rglob("*") if "partial" in path.name]
-    left += [str(path) for path in Path("tmp").iterdir()]
+    left += [str(path) for path in Path("tmp").iterdir() if "torchinductor" not in path.name]
     told(verb.name, nothing, left)
     os.chdir(home)
     del os.environ["TMPDIR"]

@@ -21,7 +21,8 @@ from tempfile import TemporaryFile, gettempdir
 
 from mrcfa.errors import AlreadyExists, InvalidValue, MrcfaError, NotFound
 
-_PARTIAL = ".mrcfa-partial"
+PARTIAL = ".mrcfa-partial"
+"""Suffix of files and folders that are not complete yet."""
 _ASIDE = ".mrcfa-old"
 """Suffix of a folder that was moved aside for its successor, where names cannot be exchanged."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -160,7 +161,7 @@ def _is_at(held: int, path: Path) -> bool:
 def _new_part(path: Path, folder: bool, mode: int = 0o777) -> tuple[Path, int]:
     """A new temporary file or folder beside `path`, and the descriptor that holds its lock."""
     while True:
-        part = path.parent / f".{path.name}.{secrets.token_hex(4)}{_PARTIAL}"
+        part = path.parent / f".{path.name}.{secrets.token_hex(4)}{PARTIAL}"
         part.mkdir(mode) if folder else part.touch()
         with suppress(FileNotFoundError):  # another process removed it before it was locked
             held = os.open(part, os.O_RDONLY)
@@ -183,7 +184,7 @@ def held(part: Path) -> Iterator[None]:
 
 def _sweep(folder: Path) -> None:
     """Remove a folder's unlocked temporary files, which killed processes left."""
-    for part in (*folder.glob(f".*{_PARTIAL}"), *folder.glob(f".*{_ASIDE}")):
+    for part in (*folder.glob(f".*{PARTIAL}"), *folder.glob(f".*{_ASIDE}")):
         with suppress(OSError):
             held = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:

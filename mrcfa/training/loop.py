@@ -29,7 +29,7 @@ from mrcfa.errors import (
     named,
 )
 from mrcfa.machine.extras import MissingExtra
-from mrcfa.machine.files import CannotWrite
+from mrcfa.machine.files import PARTIAL, CannotWrite
 from mrcfa.machine.interrupts import ENDING, first_interrupt
 from mrcfa.model.config import Config
 from mrcfa.model.methods import build_model
@@ -352,7 +352,9 @@ def _check_free(run: Path) -> None:
         )
 
 
-_LEFT_BEHIND = re.compile(r"log\.jsonl$|state\.\d+\.safetensors$|events\.out\.|\..*\.partial$")
+_LEFT_BEHIND = re.compile(
+    rf"log\.jsonl$|state\.\d+\.safetensors$|events\.out\.|\..*{re.escape(PARTIAL)}$"
+)
 
 
 def _validation_is_due(facts: Facts) -> bool:

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 import mrcfa
 from mrcfa import preset
 from mrcfa.console.progress import training
+from mrcfa.machine.files import replaced
 from mrcfa.training.checkpoints import read_facts
 from mrcfa.training.log import LOG, entries_of
 from mrcfa.training.runs import BEST, LAST
@@ -149,8 +150,12 @@ def test_a_run_that_failed_before_its_first_save_can_be_started_again(data, comm
     assert command("train", data, *WORDS, "--iterations", 40)[0] == 2
     assert Path("run", LOG).is_file()
     Image.fromarray(striped()).save(mask)
+    with replaced(Path("run", LAST)) as part:
+        half_written = part
+    Path("run", LAST).rename(half_written)  # as kill -9 in the first save leaves it
     assert command("train", data, *WORDS, "--iterations", 1)[0] == 0
     assert [entry["iteration"] for entry in entries_of(Path("run"))] == [1, 1]
+    assert not half_written.exists()
 
 
 @pytest.mark.parametrize(
