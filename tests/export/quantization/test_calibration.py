@@ -18,7 +18,7 @@ def filled(*arrays):
 
 @pytest.fixture
 def bell():
-    """Of numbers that are distributed normally, and one far off."""
+    """A histogram of numbers that are distributed normally, and of one far from them."""
     numbers = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
     return filled(numbers, [40.0])
 
