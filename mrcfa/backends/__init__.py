@@ -5,6 +5,7 @@ Parity and speed are written once, against `Backend`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from mrcfa.backends.fitting import first_opened
 from mrcfa.backends.records import (
     BACKENDS,
     CHANGES_ANSWERS,
@@ -24,7 +26,7 @@ from mrcfa.backends.records import (
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.console.notices import tell
 from mrcfa.errors import InvalidValue, Unsupported, named
-from mrcfa.machine.extras import MissingExtra, extras_named, load
+from mrcfa.machine.extras import extras_named, load
 
 __all__ = [
     "BACKENDS",
@@ -175,30 +177,22 @@ def _opened(
 def _best(bundle: Bundle, options: Options) -> Backend:
     """The first backend that can do what is asked, and whose packages and hardware are there.
 
-    That a GPU is there and stays idle is told, with the reasons, or with `strict` an error.
+    If a GPU is there and stays idle, the reasons are reported, or raised with `strict`.
     """
-    reasons: list[str] = []
-    for record in BACKENDS.values():
-        if not record.can_run(bundle):
-            continue
-        try:
-            backend = _opened(record, bundle, "", options, options.given & CHANGES_ANSWERS)
-        except (MissingExtra, Unfit) as error:
-            reasons.append(str(error))
-            continue
-        _explain(backend, bundle, reasons, options.strict)
-        return backend
-    raise Unsupported(f"no backend can run {bundle.path} here: {'; '.join(reasons)}")
-
-
-def _explain(backend: Backend, bundle: Bundle, reasons: list[str], strict: bool) -> None:
-    """Why this backend runs, if a GPU could do better."""
     from mrcfa.machine import hardware
 
-    if not reasons and not backend.on_gpu and not bundle.manifest.engines:
-        reasons = [f"{bundle.path} has no engine yet; build one with: mrcfa build {bundle.path}"]
-    if not reasons or not hardware.gpus():
-        return
-    if strict:
-        raise Unsupported(f"only {backend.name} can run {bundle.path} here: {'; '.join(reasons)}")
-    tell(f"{backend.name} runs instead of TensorRT: {'; '.join(reasons)}")
+    needed = options.given & CHANGES_ANSWERS
+    backend, notice = first_opened(
+        (
+            partial(_opened, record, bundle, "", options, needed)
+            for record in BACKENDS.values()
+            if record.can_run(bundle)
+        ),
+        bundle.path,
+        bool(bundle.manifest.engines),
+        lambda: len(hardware.gpus()),
+        options.strict,
+    )
+    if notice:
+        tell(notice)
+    return backend

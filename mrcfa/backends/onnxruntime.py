@@ -13,7 +13,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from mrcfa.backends import Arrays, Image, Options, TwoGraphs
-from mrcfa.backends.cuda_context import no_gpu
+from mrcfa.backends.fitting import chosen_device
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.bundle.manifest import STATE, Device
 from mrcfa.console.notices import tell
@@ -55,7 +55,9 @@ class OnnxRuntimeBackend(TwoGraphs):
     def _open(self, bundle: Bundle, provider: str, options: Options) -> None:
         self.on_gpu = provider != "cpu"
         variant = bundle.variant(Device.GPU if self.on_gpu else Device.CPU, options.precision)
-        device = options.device or 0
+        device = 0
+        if self.on_gpu:
+            device = chosen_device(options.device, hardware.current_gpu(), len(hardware.gpus()))
         self._place = ("cuda", device) if self.on_gpu else ("cpu", 0)
         self._encoder, self._decoder = (
             open_session(
@@ -176,7 +178,7 @@ def open_session(
     """
     if provider == "cpu":
         return _session(graph, path, _options(threads), [(PROVIDERS["cpu"], {})])
-    complaints = _find_cuda(provider, device)
+    complaints = _find_cuda(provider)
     # TF32 would round the products of FP32 graphs to ten bits.
     providers = [(PROVIDERS["cuda"], {"device_id": str(device), "use_tf32": "0"})]
     if provider == "tensorrt":  # what TensorRT cannot parse is CUDA's
@@ -231,16 +233,13 @@ def _session(
         raise RuntimeFailed(f"ONNX Runtime cannot load {path}: {error}") from None
 
 
-def _find_cuda(provider: str, device: int) -> str:
-    """See that provider and GPU are there; answers what ONNX Runtime misses of CUDA, if anything.
+def _find_cuda(provider: str) -> str:
+    """Check that the provider is there; return what ONNX Runtime misses of CUDA, if anything.
 
     CUDA's libraries in pip's packages are on no path of the system; ONNX Runtime knows them.
     """
     if PROVIDERS[provider] not in ort.get_available_providers():
         raise _useless(provider, "this build of ONNX Runtime has none")
-    cards = hardware.gpus()
-    if cards and device >= len(cards):
-        raise no_gpu(device)
     said = io.StringIO()
     if hasattr(ort, "preload_dlls"):
         with redirect_stdout(said):
