@@ -6,7 +6,7 @@ from typing import Any
 
 from mrcfa.benchmarks.peer import peer_file
 from mrcfa.bundle import Bundle
-from mrcfa.bundle.flavours import Flavour, complaint, heard, logger
+from mrcfa.bundle.flavours import Flavour, captured_log, first_error, logger
 from mrcfa.bundle.layers import layers, plan_cost
 from mrcfa.bundle.manifest import Device, Engine, PlanCost
 from mrcfa.bundle.precisions import PREFERRED
@@ -42,7 +42,7 @@ def _comparable(engine: Engine) -> bool:
 
 
 def _cost(trt: Any, path: Path, sms: tuple[int, ...]) -> PlanCost | None:
-    with heard(trt) as said:
+    with captured_log(trt) as log:
         builder = trt.Builder(logger(trt))
         config = builder.create_builder_config()
         config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
@@ -54,8 +54,8 @@ def _cost(trt: Any, path: Path, sms: tuple[int, ...]) -> PlanCost | None:
         if not parser.parse(path.read_bytes()):
             raise Unsupported(f"TensorRT-RTX cannot read the peer: {parser.get_error(0).desc()}")
         if builder.build_serialized_network(network, config) is None:
-            raise RuntimeFailed(f"TensorRT-RTX cannot build the peer: {complaint(said)}")
-    return plan_cost(layers(said), said)
+            raise RuntimeFailed(f"TensorRT-RTX cannot build the peer: {first_error(log)}")
+    return plan_cost(layers(log), log)
 
 
 def _strongly_typed(trt: Any) -> Any:

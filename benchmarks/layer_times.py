@@ -9,7 +9,7 @@ from typing import Any
 
 from mrcfa.backends.cuda import Cuda, CudaStream, DeviceArray
 from mrcfa.bundle import Bundle
-from mrcfa.bundle.flavours import Flavour, complaint, heard, load_plugin, logger
+from mrcfa.bundle.flavours import Flavour, captured_log, first_error, load_plugin, logger
 from mrcfa.bundle.manifest import Engine, Graph
 from mrcfa.errors import RuntimeFailed, member
 
@@ -35,10 +35,10 @@ def slowest_layers(bundle: Bundle, engine: Engine) -> list[LayerTime]:
     found = []
     for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
         content = bundle.read(name)
-        with heard(trt) as said, cuda.current():
+        with captured_log(trt) as log, cuda.current():
             times = _times(trt, cuda, content, graphs[part], engine.version_compatible)
         if times is None:
-            raise RuntimeFailed(f"layers of the {part} were not timed: {complaint(said)}")
+            raise RuntimeFailed(f"layers of the {part} were not timed: {first_error(log)}")
         found += [LayerTime(part, layer, total / RUNS) for layer, total in times.items()]
     return sorted(found, key=lambda layer: -layer.milliseconds)[:SLOWEST]
 

@@ -20,9 +20,9 @@ from mrcfa.bundle.flavours import (
     TOPK_LIMIT,
     WARNING,
     Flavour,
+    captured_log,
     check_parser_takes_plugins,
-    complaint,
-    heard,
+    first_error,
     load_plugin,
     logger,
 )
@@ -155,11 +155,11 @@ class _Compiler:
     def __init__(self, target: Target, options: BuildOptions, streams: int) -> None:
         self._target, self._options, self._trt = target, options, target.trt
         self._streams = streams
-        with heard(self._trt, options.verbose) as said:
+        with captured_log(self._trt, options.verbose) as log:
             try:
                 self._builder = self._trt.Builder(logger(self._trt))
             except (TypeError, RuntimeError):
-                raise RuntimeFailed(f"{target.name} does not start: {complaint(said)}") from None
+                raise RuntimeFailed(f"{target.name} does not start: {first_error(log)}") from None
             self._config = self._configuration()
 
     def plan(self, part: str, name: str, graph: bytes, plugin: bool, progress: Progress) -> Plan:
@@ -180,19 +180,19 @@ class _Compiler:
         self, name: str, content: bytes, plugin: bool, report: Callable[[float], None]
     ) -> Plan:
         began = time.perf_counter()
-        with heard(self._trt, self._options.verbose) as said:
+        with captured_log(self._trt, self._options.verbose) as log:
             network, parser = self._parsed(name, content, plugin)
             with interruptible() as stopped:
                 self._config.progress_monitor = monitor(self._trt, report, stopped)
                 plan = self._builder.build_serialized_network(network, self._config)
             del parser  # it owns the network's weights, so it had to stay until here
         if plan is None:
-            raise RuntimeFailed(f"{self._target.name} cannot build {name}: {complaint(said)}")
-        found = layers(said)
+            raise RuntimeFailed(f"{self._target.name} cannot build {name}: {first_error(log)}")
+        found = layers(log)
         return Plan(
             content=bytes(plan),
             layers=found,
-            cost=plan_cost(found, said, self._streams),
+            cost=plan_cost(found, log, self._streams),
             plugin=_has_plugin(self._trt, network),
             seconds=time.perf_counter() - began,
         )
@@ -273,10 +273,10 @@ class _Compiler:
             known = path.read_bytes() if path.exists() else b""
         except OSError as error:
             raise InvalidValue(f"{path} cannot be read: {error.strerror}") from None
-        with heard(self._trt) as said:
+        with captured_log(self._trt) as log:
             cache = config.create_timing_cache(known)
             taken = cache is not None and config.set_timing_cache(cache, False)
-        if not taken or any(message.severity <= WARNING for message in said):
+        if not taken or any(message.severity <= WARNING for message in log):
             raise Mismatch(
                 f"{path} is no timing cache of this GPU and {self._target.name}; "
                 "delete it or name another file"

@@ -1,10 +1,10 @@
-"""Opens mutated manifests as users do, and reports what became of them.
+"""Opens mutated manifests as users do, and counts the results.
 
     python tests/attack_manifests.py BUNDLE COUNT [MRCFA-FUZZ]
 
-Each is opened, inspected and run for a frame, with five seconds for all; then the C++ reader has
-them, if the program that CMake builds with -DMRCFA_FUZZ=ON is named. Ends with 1 if one of them
-met anything but a sentence, took longer, or if 500 MB were not enough.
+Each manifest is opened, inspected and run for one frame, within five seconds. The C++ reader then
+reads it, if MRCFA-FUZZ names the program that CMake builds with -DMRCFA_TEST_PROGRAMS=ON. The exit
+code is 1 for anything but one sentence, for a longer time, or for more than 500 MB of memory.
 """
 
 import json

@@ -5,6 +5,7 @@ Parity and speed are written once, against `Backend`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from mrcfa.backends.fitting import first_opened
 from mrcfa.backends.records import (
     BACKENDS,
     CHANGES_ANSWERS,
@@ -26,7 +28,7 @@ from mrcfa.bundle.manifest import Output
 from mrcfa.console.notices import warn
 from mrcfa.data.labels import Colour
 from mrcfa.errors import InvalidValue, Unsupported, named
-from mrcfa.machine.extras import MissingExtra, extras_named, load
+from mrcfa.machine.extras import extras_named, load
 from mrcfa.model.config import Config
 
 __all__ = [
@@ -203,30 +205,22 @@ def _opened(
 def _best(bundle: Bundle, options: Options) -> Backend:
     """The first backend that can do what is asked, with the packages and the hardware here.
 
-    A GPU that stays idle is a warning with the reasons; with `strict` it is an error.
+    If a GPU is there and stays idle, the reasons are reported, or raised with `strict`.
     """
-    reasons: list[str] = []
-    for record in BACKENDS.values():
-        if not record.auto(bundle):
-            continue
-        try:
-            backend = _opened(record, bundle, "", options, options.given & CHANGES_ANSWERS)
-        except (MissingExtra, Unfit) as error:
-            reasons.append(str(error))
-            continue
-        _explain(backend, bundle, reasons, options.strict)
-        return backend
-    raise Unsupported(f"no backend can run {bundle.path} here: {'; '.join(reasons)}")
-
-
-def _explain(backend: Backend, bundle: Bundle, reasons: list[str], strict: bool) -> None:
-    """Warn, with the reasons, if this backend leaves a GPU idle."""
     from mrcfa.machine import hardware
 
-    if not reasons and not backend.on_gpu and not bundle.manifest.engines:
-        reasons = [f"{bundle.path} has no engine yet; build one with: mrcfa build {bundle.path}"]
-    if not reasons or not hardware.gpus():
-        return
-    if strict:
-        raise Unsupported(f"only {backend.name} can run {bundle.path} here: {'; '.join(reasons)}")
-    warn(f"{backend.name} runs instead of TensorRT: {'; '.join(reasons)}")
+    needed = options.given & CHANGES_ANSWERS
+    backend, notice = first_opened(
+        (
+            partial(_opened, record, bundle, "", options, needed)
+            for record in BACKENDS.values()
+            if record.auto(bundle)
+        ),
+        bundle.path,
+        bool(bundle.manifest.engines),
+        lambda: len(hardware.gpus()),
+        options.strict,
+    )
+    if notice:
+        warn(notice)
+    return backend

@@ -32,10 +32,10 @@ _WITHOUT_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
 class DeviceArray:
-    """Device memory of one tensor; torch, CuPy, numba and pycuda read it without a copy."""
+    """The memory of one tensor on the GPU; torch, CuPy, numba and pycuda read it without a copy."""
 
     _whole: "DeviceArray | None" = None
-    """What a row is part of."""
+    """The array that a row is part of."""
 
     def __init__(self, cuda: Cuda, shape: tuple[int, ...], dtype: str) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
@@ -45,7 +45,7 @@ class DeviceArray:
         self.ptr = int(handle)
 
     def rows(self) -> "list[DeviceArray]":
-        """Along the first axis; none is freed before the whole."""
+        """The parts along the first axis. The memory is freed when neither it nor a row is used."""
         return [self._row(number) for number in range(self.shape[0])]
 
     def _row(self, number: int) -> "DeviceArray":
@@ -57,7 +57,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """`stream` is None: whoever gets this object gets it after its stream was waited for."""
+        """`stream` is None, because users get this array after its stream was waited for."""
         return {
             "version": 3,
             "shape": self.shape,
@@ -69,7 +69,7 @@ class DeviceArray:
 
 
 def pinned_array(cuda: Cuda, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """Host memory that the GPU copies from and to by itself, beside other work."""
+    """Host memory that the GPU reads and writes by itself, beside other work."""
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     address = int(cuda.call("cuMemHostAlloc", nbytes, 0))
     memory = (ctypes.c_uint8 * nbytes).from_address(address)
@@ -79,15 +79,15 @@ def pinned_array(cuda: Cuda, shape: tuple[int, ...], dtype: str) -> NDArray[Any]
 
 @dataclass(frozen=True)
 class DeviceFrame:
-    """A frame that somebody else has on the GPU."""
+    """A frame on the GPU that belongs to the caller."""
 
     ptr: int
     stream: int
-    """The stream that writes it: what is in it by now is waited for."""
+    """The stream that writes it; the work that is in the stream now is waited for."""
 
     @classmethod
     def of(cls, frame: Any, shape: tuple[int, ...]) -> "DeviceFrame":
-        """Read `__cuda_array_interface__`, which must tell of contiguous uint8 of this shape."""
+        """Read `__cuda_array_interface__`, which must describe contiguous uint8 of this shape."""
         facts = frame.__cuda_array_interface__
         if facts["typestr"] != "|u1" or tuple(facts["shape"]) != shape:
             kind = InvalidValue if facts["typestr"] != "|u1" else Mismatch
@@ -104,9 +104,10 @@ class DeviceFrame:
 def _writing_stream(frame: Any, facts: dict[str, Any]) -> int:
     """The stream to wait for; docs/gpu.md has the table.
 
-    Version 3 names it. None there says that nothing is under way, but a copy from ordinary host
-    memory returns before it is done, so the default stream is waited for all the same. Version 2
-    names none. PyTorch still speaks it, whatever stream it works on, so we ask PyTorch.
+    Version 3 of the interface names the stream. None there means that nothing is under way, but a
+    copy from ordinary host memory returns before it is done, so the default stream is waited for
+    all the same. Version 2 names no stream. PyTorch uses version 2, so its current stream is taken
+    from PyTorch itself.
     """
     if facts.get("version", 0) >= 3:
         stream = facts.get("stream")
@@ -149,19 +150,19 @@ class CudaStream:
         self._call("cuStreamSynchronize")
 
     def mark(self, timed: bool = False) -> "CudaEvent":
-        """A point in this stream, to wait for, or to tell how long it took since another one."""
+        """Record an event: a point in this stream to wait for, or to measure time between."""
         event = CudaEvent(self._cuda, 0 if timed else _WITHOUT_TIMING)
         self._cuda.call("cuEventRecord", event.handle, self._handle)
         return event
 
     def wait(self, event: "CudaEvent") -> None:
-        """Run nothing more of this stream before that point in another one; the host goes on."""
+        """Let later work of this stream wait for the event; the host does not wait."""
         self._call_with("cuStreamWaitEvent", event.handle, 0)
 
     def capture(self, work: Callable[[], None]) -> "CudaGraph":
-        """What `work` queues, recorded instead of run; if that fails, nothing is queued.
+        """Record what `work` queues instead of running it; if that fails, nothing is queued.
 
-        Other threads may go on allocating meanwhile.
+        Other threads may allocate memory meanwhile.
         """
         modes = self._cuda.kind("CUstreamCaptureMode")
         self._call_with("cuStreamBeginCapture", modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
@@ -183,32 +184,34 @@ class CudaStream:
         self.wait(event)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """Functions whose last argument is the stream."""
+        """Call a function whose last argument is the stream."""
         return self._cuda.call(name, *arguments, self._handle)
 
     def _call_with(self, name: str, *arguments: Any) -> Any:
-        """Functions whose first argument is the stream."""
+        """Call a function whose first argument is the stream."""
         return self._cuda.call(name, self._handle, *arguments)
 
 
 class CudaEvent:
+    """A point in a stream."""
+
     def __init__(self, cuda: Cuda, flags: int) -> None:
         self._cuda = cuda
         self.handle = cuda.call("cuEventCreate", flags)
         cuda.freed_with(self, "cuEventDestroy", self.handle)
 
     def synchronize(self) -> None:
-        """Wait here until the stream got there, and no longer."""
+        """Wait on the host until the stream reaches this event, and no longer."""
         self._cuda.call("cuEventSynchronize", self.handle)
 
     def seconds_since(self, earlier: "CudaEvent") -> float:
-        """Of two timed ones, once both were waited for."""
+        """The time between two timed events, once both were waited for."""
         milliseconds: float = self._cuda.call("cuEventElapsedTime", earlier.handle, self.handle)
         return milliseconds / 1000
 
 
 class CudaGraph:
-    """Recorded work, with the addresses it had when it was recorded."""
+    """Recorded work, which runs on the addresses that it was recorded with."""
 
     def __init__(self, cuda: Cuda, recorded: Any) -> None:
         try:

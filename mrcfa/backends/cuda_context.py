@@ -1,8 +1,8 @@
-"""A CUDA context, made current where it is needed, and what is made in it given back in it.
+"""A CUDA context that is made current where it is needed, and that frees what was made in it.
 
-It is the driver's API and not the runtime's: that one knows contexts, so we stay in the one that
-pycuda or the host program made, and it depends on the driver alone, so one cuda-python serves every
-CUDA version from 12 on.
+The driver's API is used, not the runtime's. It knows contexts, so a stream stays in the context
+that pycuda or the host program made. It depends on the driver alone, so one cuda-python serves
+every CUDA version from 12 on.
 """
 
 import atexit
@@ -10,41 +10,60 @@ import ctypes
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
+from mrcfa.backends.fitting import chosen_device
 from mrcfa.bundle import Unfit
-from mrcfa.errors import NotFound, RuntimeFailed, WrongState
+from mrcfa.errors import RuntimeFailed, WrongState
 from mrcfa.machine.extras import MissingExtra, load
 from mrcfa.machine.hardware import Gpu
 
 _Thing = TypeVar("_Thing")
-_CONTEXT_GONE = ("INVALID_CONTEXT", "CONTEXT_IS_DESTROYED", "DEINITIALIZED")
-_GPU_GONE = (
-    "ASSERT",
-    "DEVICE_UNAVAILABLE",
-    "ECC_UNCORRECTABLE",
-    "EXTERNAL_DEVICE",
-    "HARDWARE_STACK_ERROR",
-    "ILLEGAL_ADDRESS",
-    "ILLEGAL_INSTRUCTION",
-    "INVALID_ADDRESS_SPACE",
-    "INVALID_DEVICE",
-    "INVALID_PC",
-    "LAUNCH_FAILED",
-    "LAUNCH_TIMEOUT",
-    "MISALIGNED_ADDRESS",
-    "NO_DEVICE",
-    "NVLINK_UNCORRECTABLE",
-    "SYSTEM_NOT_READY",
-    "UNKNOWN",
-)
-"""After these all further calls of the process fail."""
+
+
+class Failure(Enum):
+    """What an error of CUDA means for the work, and the driver's names of such errors.
+
+    tests/golden/cuda_errors.json has cases that Python and C++ answer alike.
+    """
+
+    MEMORY = ("OUT_OF_MEMORY",)
+    """No memory is left."""
+    CONTEXT = ("CONTEXT_IS_DESTROYED", "DEINITIALIZED", "INVALID_CONTEXT")
+    """The CUDA context is gone."""
+    GPU = (
+        "ASSERT",
+        "CONTAINED",
+        "ECC_UNCORRECTABLE",
+        "EXTERNAL_DEVICE",
+        "HARDWARE_STACK_ERROR",
+        "ILLEGAL_ADDRESS",
+        "ILLEGAL_INSTRUCTION",
+        "INVALID_ADDRESS_SPACE",
+        "INVALID_PC",
+        "LAUNCH_FAILED",
+        "LAUNCH_TIMEOUT",
+        "MISALIGNED_ADDRESS",
+        "MPS_CLIENT_TERMINATED",
+        "NO_DEVICE",
+        "NVLINK_UNCORRECTABLE",
+        "TENSOR_MEMORY_LEAK",
+        "UNKNOWN",
+    )
+    """The GPU stopped working: every further call of the process fails."""
+    CALL = ()
+    """Only this call failed."""
+
+    @classmethod
+    def of(cls, code: str) -> "Failure":
+        return next((failure for failure in cls if code in failure.value), cls.CALL)
 
 
 class CudaError(RuntimeFailed):
-    """A CUDA call failed; `code` is the driver's name for why, such as `OUT_OF_MEMORY`."""
+    """A CUDA call failed; `code` is the driver's name of the error, such as `OUT_OF_MEMORY`."""
 
     def __init__(self, sentence: str, code: str = "") -> None:
         super().__init__(sentence)
@@ -52,15 +71,15 @@ class CudaError(RuntimeFailed):
 
 
 class Cuda:
-    """The context of one GPU.
+    """The CUDA context in which a backend works.
 
-    It is the one that is current where this is made, if that is on the device asked for, and else
-    the device's primary context, which PyTorch and TensorRT use too. `with cuda.current():` makes
-    it current for the block, in whichever thread that runs.
+    It is the context that is current where this object is made, if no other device is asked for.
+    Otherwise it is the device's primary context, which PyTorch and TensorRT use too.
+    `with cuda.current():` makes it current for the block, in whichever thread the block runs.
 
-    What is made in the context is given back in it: when its owner goes, in whichever thread that
-    happens, or else at the interpreter's exit. Handlers of `atexit` run last in, first out, so ours
-    comes before that of pycuda.autoinit, which ends the context that was current here.
+    What is made in the context is freed in it: when its owner goes, in whichever thread that
+    happens, or else at the interpreter's exit. Handlers of `atexit` run last in, first out, so this
+    one runs before that of pycuda.autoinit, which ends the context that was current here.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -78,23 +97,24 @@ class Cuda:
         with self.current():
             self._device = self.call("cuCtxGetDevice")
         self.lost = False
-        """Whether the GPU or the context went away."""
+        """True once the GPU or the context has gone away."""
         self._numbers = count()
         self._unreleased: dict[int, Callable[[], object]] = {}
         atexit.register(_release_all, self._unreleased)
 
     def _chosen(self, device: int | None) -> Any:
         here = self.call("cuCtxGetCurrent")
-        if int(here) and device in (None, int(self.call("cuCtxGetDevice"))):
+        current = int(self.call("cuCtxGetDevice")) if int(here) else None
+        index = chosen_device(device, current, self.call("cuDeviceGetCount"))
+        if index == current:
             return here
         try:
-            handle = self.call("cuDeviceGet", device or 0)
-        except CudaError:
-            raise no_gpu(device or 0) from None
-        return self.call("cuDevicePrimaryCtxRetain", handle)
+            return self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", index))
+        except CudaError as error:
+            raise Unfit(f"GPU {index} cannot be used: {error}") from None
 
     def serves(self, device: int | None) -> bool:
-        """Whether who asks for this device here would not rather have a context of its own."""
+        """True if this context is the one that the calling thread would get for this device."""
         if self.lost:
             return False
         here = int(self.call("cuCtxGetCurrent"))
@@ -114,22 +134,29 @@ class Cuda:
         self.call("cuCtxPopCurrent")
 
     @contextmanager
-    def losses_told(self) -> Iterator[None]:
-        """A GPU or a context that goes away in the middle of the work is a sentence of its own."""
+    def failures_explained(self) -> Iterator[None]:
+        """Turn a failed call into an error that says what it means for the work, and the remedy."""
         try:
             yield
         except CudaError as error:
-            if error.code not in (*_CONTEXT_GONE, *_GPU_GONE):
+            failure = Failure.of(error.code)
+            if failure is Failure.CALL:
                 raise
+            if failure is Failure.MEMORY:
+                raise CudaError(
+                    f"no memory is left ({error}); nvidia-smi shows which processes hold the GPU's",
+                    error.code,
+                ) from None
             self.lost = True
-            if error.code in _CONTEXT_GONE:
+            if failure is Failure.CONTEXT:
                 raise WrongState(
                     f"the CUDA context that this stream was opened in is gone ({error}); close "
                     "streams before their context, as `with Stream(...)` does"
                 ) from None
-            raise RuntimeFailed(
+            raise CudaError(
                 f"the GPU stopped working ({error}), and what ran on it is lost; look for the "
-                "reason in the system's log (dmesg), then start the program anew"
+                "reason in the system's log (dmesg), then start the program anew",
+                error.code,
             ) from None
 
     @property
@@ -147,12 +174,12 @@ class Cuda:
 
     @property
     def version(self) -> tuple[int, int]:
-        """The newest CUDA that the driver knows, such as (13, 0)."""
+        """The newest CUDA version that the driver supports, such as (13, 0)."""
         number: int = self.call("cuDriverGetVersion")
         return number // 1000, number % 1000 // 10
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """One function of the driver: its result, or an error that names it."""
+        """Call a function of the driver and return its result; an error names the function."""
         try:
             code, *results = getattr(self._driver, name)(*arguments)
         except RuntimeError as error:  # cuda-python's, where the driver lacks the function
@@ -164,11 +191,11 @@ class Cuda:
         return results[0] if results else None
 
     def kind(self, name: str) -> Any:
-        """One of the driver's enums or types of handles."""
+        """An enum of the driver, or a type of its handles."""
         return getattr(self._driver, name)
 
     def freed_with(self, owner: object, function: str, handle: Any) -> None:
-        """Give the handle back when its owner goes."""
+        """Free the handle when its owner goes."""
         self.released_with(owner, partial(self.call, function, handle))
 
     def released_with(
@@ -195,20 +222,20 @@ class Cuda:
 
 
 def _release_all(unreleased: dict[int, Callable[[], object]]) -> None:
-    """What is left at the interpreter's exit, the newest first: contexts before engines."""
+    """Release what is left at the interpreter's exit, newest first: contexts before engines."""
     for number in sorted(unreleased, reverse=True):
         with suppress(KeyError):
             unreleased[number]()
 
 
 class Held(Generic[_Thing]):
-    """A TensorRT object, destroyed with its CUDA context current, whoever drops it last and where.
+    """A TensorRT object that is destroyed with its CUDA context current, in whichever thread.
 
-    TensorRT crashes otherwise. `needs` stays until then: an engine outlives its contexts. Where the
+    TensorRT crashes otherwise. `needs` lives until then: an engine outlives its contexts. If the
     CUDA context is gone already, the object is never destroyed, for the same reason.
 
-    Functions that may raise take the object from here and keep no name for it: a traceback would
-    hold it beyond this.
+    Functions that may raise use `held.thing` and keep no name for the object: a traceback would
+    keep it alive longer than this holder.
     """
 
     def __init__(self, cuda: Cuda, thing: _Thing, *needs: object) -> None:
@@ -224,14 +251,10 @@ class Held(Generic[_Thing]):
 
 def _destroy(cuda: Cuda, box: list[Any], needs: object) -> None:
     with suppress(CudaError):
-        cuda.call("cuCtxSynchronize")  # a frame that nobody fetched may be under way
+        cuda.call("cuCtxSynchronize")  # a frame may be under way whose mask nobody fetched
     box.clear()
 
 
 def _leak(box: list[Any], needs: object) -> None:
-    for each in (box, needs):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
-
-
-def no_gpu(device: int) -> NotFound:
-    return NotFound(f"there is no GPU {device}; mrcfa doctor lists those here")
+    for leaked in (box, needs):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(leaked))

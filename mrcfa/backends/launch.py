@@ -1,4 +1,4 @@
-"""An engine's kernels, launched one by one or as a CUDA graph."""
+"""Launching an engine's kernels one by one or as a CUDA graph."""
 
 from mrcfa.backends.cuda import CudaGraph, CudaStream
 from mrcfa.backends.plans import Context, Tensors
@@ -7,22 +7,22 @@ from mrcfa.errors import MrcfaError
 
 
 class GraphUse:
-    """Whether the kernels of a backend are launched as CUDA graphs, which may not be possible."""
+    """Whether a backend launches CUDA graphs. It stops doing so where recording one fails."""
 
     def __init__(self, wanted: bool) -> None:
-        self.wanted, self.failed = wanted, False
+        self.wanted = wanted
 
     def give_up(self, reason: object) -> None:
         if self.wanted:
-            self.wanted, self.failed = False, True
+            self.wanted = False
             warn(f"CUDA graphs cannot be recorded: {reason}; kernels are launched one by one")
 
 
 class Launch:
-    """An engine on tensors that stay where they are, as a CUDA graph if wanted.
+    """An engine on tensors whose addresses do not change, launched as a CUDA graph if wanted.
 
-    A graph keeps the addresses it was recorded with, so either turn of the state has its own. The
-    first run is not recorded: TensorRT may set itself up in it, which recording forbids.
+    A graph keeps the addresses that it was recorded with, so each of the two memories has its own.
+    The first run is not recorded: TensorRT may set itself up in it, which recording forbids.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from mrcfa.backends import Arrays, Image, Options, TwoGraphs
-from mrcfa.backends.cuda_context import no_gpu
+from mrcfa.backends.fitting import chosen_device
 from mrcfa.backends.records import BACKENDS, Place
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.bundle.manifest import STATE, Device
@@ -52,7 +52,9 @@ class OnnxRuntimeBackend(TwoGraphs):
     def _open(self, bundle: Bundle, place: Place, options: Options) -> None:
         self.model, self.on_gpu = bundle.manifest, place.device is Device.GPU
         variant = bundle.variant(place.device, options.precision)
-        device = options.device or 0
+        device = 0
+        if self.on_gpu:
+            device = chosen_device(options.device, hardware.current_gpu(), len(hardware.gpus()))
         self._place = ("cuda", device) if self.on_gpu else ("cpu", 0)
         self._encoder, self._decoder = (
             open_session(
@@ -173,7 +175,7 @@ def open_session(
     """
     if provider == "cpu":
         return _session(graph, path, _options(threads), [(PROVIDERS["cpu"], {})])
-    complaints = _find_cuda(provider, device)
+    complaints = _find_cuda(provider)
     # TF32 would round the products of FP32 graphs to ten bits.
     providers = [(PROVIDERS["cuda"], {"device_id": str(device), "use_tf32": "0"})]
     if provider == "tensorrt":  # what TensorRT cannot parse is CUDA's
@@ -228,16 +230,13 @@ def _session(
         raise RuntimeFailed(f"ONNX Runtime cannot load {path}: {error}") from None
 
 
-def _find_cuda(provider: str, device: int) -> str:
-    """Check that provider and GPU exist; returns ONNX Runtime's complaint about CUDA, if any.
+def _find_cuda(provider: str) -> str:
+    """Check that the provider is there; returns ONNX Runtime's complaint about CUDA, if any.
 
     CUDA's libraries from pip are on no search path, so ONNX Runtime loads them itself here.
     """
     if PROVIDERS[provider] not in ort.get_available_providers():
         raise _useless(provider, "this build of ONNX Runtime has none")
-    cards = hardware.gpus()
-    if cards and device >= len(cards):
-        raise no_gpu(device)
     said = io.StringIO()
     if hasattr(ort, "preload_dlls"):
         with redirect_stdout(said):

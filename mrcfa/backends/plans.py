@@ -1,30 +1,48 @@
-"""A bundle's engine, loaded: which one fits this machine, its two plans, and their contexts."""
+"""Loaded TensorRT engines: their two plans, and the execution contexts that run them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mrcfa.backends.cuda import CudaStream, DeviceArray
 from mrcfa.backends.cuda_context import Cuda, Held
+from mrcfa.backends.fitting import Library, Machine, dotted
 from mrcfa.backends.runtime_cache import RuntimeCache
 from mrcfa.bundle import Bundle, Unfit
-from mrcfa.bundle.flavours import Flavour, complaint, heard, load_plugin, logger
-from mrcfa.bundle.manifest import Engine
-from mrcfa.errors import MrcfaError, RuntimeFailed, member, named
+from mrcfa.bundle.flavours import Flavour, captured_log, first_error, load_plugin, logger
+from mrcfa.bundle.manifest import Engine, TensorSpec
+from mrcfa.errors import MrcfaError, RuntimeFailed, member
 
 Tensors = Mapping[str, DeviceArray]
+TypesAndShapes = Mapping[str, tuple[str, tuple[int, ...]]]
+"""The type and the shape of each tensor, by name."""
+_DTYPES = {"FLOAT": "float32", "HALF": "float16", "INT32": "int32", "UINT8": "uint8"}
+"""TensorRT's names -> the manifest's. `trt.nptype` breaks with new numpys."""
+
+
+def machine_of(cuda: Cuda) -> Machine:
+    """The facts that decide which engines run on this GPU."""
+
+    def library(flavour: Flavour) -> Library:
+        return Library(flavour.load().__version__, flavour.wheel_cuda)
+
+    return Machine(cuda.gpu, cuda.version, library)
 
 
 class Plans:
-    """Encoder and decoder, deserialised; any number of lanes may execute them."""
+    """The encoder and the decoder of an engine, deserialised. Any number of lanes may execute them.
+
+    Whatever this machine refuses to load is an Unfit, so that another engine can be tried.
+    """
 
     def __init__(
         self, cuda: Cuda, bundle: Bundle, engine: Engine, plugin_library: Path | None
     ) -> None:
         gpu = cuda.gpu
-        self._cuda, self._trt = cuda, _module(engine, cuda, bundle.path)
+        self.engine = engine
         self.variant = bundle.manifest.variants[engine.variant]
+        self._cuda, self._trt = cuda, member(Flavour, engine.flavour, "flavour").load()
         runtime = self._runtime()
         runtime.thing.engine_host_code_allowed = engine.version_compatible
         if engine.plugin:
@@ -35,12 +53,18 @@ class Plans:
         self._engines: dict[str, Held[Any]] = {}
         for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
             plan = bundle.read(name)
-            with heard(self._trt) as said:
+            with captured_log(self._trt) as log:
                 loaded = Held(cuda, runtime.thing.deserialize_cuda_engine(plan), runtime)
             if loaded.thing is None:
                 raise Unfit(
                     f"{self._trt.__name__} {self._trt.__version__} on {gpu.name} cannot load "
-                    f"{bundle.path / name}, built with {engine.tensorrt}: {complaint(said)}"
+                    f"{bundle.path / name}, built with {engine.tensorrt}: {first_error(log)}"
+                )
+            graph = self.variant.graphs[part]
+            if wrong := differences(tensors_of(loaded.thing), (*graph.inputs, *graph.outputs)):
+                raise Unfit(
+                    f"{bundle.path / name} has other tensors than the manifest says ({wrong}); "
+                    f"build it again with: mrcfa build {bundle.path}"
                 )
             self._engines[part] = loaded
         self._cache: RuntimeCache | None = None
@@ -50,12 +74,12 @@ class Plans:
             self._cache = RuntimeCache(cuda, self._trt, self._engines["encoder"], gpu, plans)
 
     def scratch(self, *parts: str) -> DeviceArray:
-        """New memory that serves these plans, if they run one after the other."""
+        """New scratch memory that these plans may share if they run one after the other."""
         sizes = [int(self._engines[part].thing.device_memory_size_v2) for part in parts]
         return DeviceArray(self._cuda, (max(*sizes, 1),), "uint8")
 
     def context(self, part: str, scratch: DeviceArray) -> "Context":
-        """With RTX this compiles, for seconds, what the cache does not have."""
+        """A new execution context. RTX then compiles, for seconds, what is not in the cache."""
         return Context(self._cuda, self._trt, self._engines[part], self._cache, scratch)
 
     def save_cache(self) -> None:
@@ -64,21 +88,21 @@ class Plans:
 
     def _runtime(self) -> Held[Any]:
         trt = self._trt
-        with heard(trt) as said:
+        with captured_log(trt) as log:
             try:
                 runtime = Held(self._cuda, trt.Runtime(logger(trt)))
             except (TypeError, RuntimeError):  # pybind11's words for a null pointer
                 runtime = Held(self._cuda, None)
         if runtime.thing is None:
             raise Unfit(
-                f"{trt.__name__} {trt.__version__} does not start: {complaint(said)}; NVIDIA's "
-                f"driver knows CUDA up to {_dotted(self._cuda.version)}, which may be too old"
+                f"{trt.__name__} {trt.__version__} does not start: {first_error(log)}; NVIDIA's "
+                f"driver supports CUDA up to {dotted(self._cuda.version)}, which may be too old"
             )
         return runtime
 
 
 class Context:
-    """One engine's execution context, whose failures are errors with TensorRT's own words.
+    """An execution context of one plan. Its failures are errors with TensorRT's own words.
 
     Its scratch memory is the caller's, who may share it among contexts that never run at once.
     """
@@ -93,7 +117,7 @@ class Context:
     ) -> None:
         self._trt = trt
         strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        with heard(trt) as said:
+        with captured_log(trt) as log:
             if cache is None:
                 self._context = Held(
                     cuda, engine.thing.create_execution_context(strategy), engine, scratch
@@ -106,87 +130,51 @@ class Context:
                     cuda, engine.thing.create_execution_context(config.thing), config, scratch
                 )
         if self._context.thing is None:
-            raise Unfit(f"TensorRT cannot prepare the engine: {complaint(said)}")
+            raise Unfit(f"TensorRT cannot prepare the engine: {first_error(log)}")
         # Engines carry the names of their layers; a range in NVTX for each would cost every frame.
         self._context.thing.nvtx_verbosity = trt.ProfilingVerbosity.NONE
         self.use(scratch)
 
     def use(self, scratch: DeviceArray) -> None:
-        """Work in this memory from now on. Nothing may be under way."""
+        """Use this scratch memory from now on. No work may be under way."""
         self._scratch = scratch
         self._context.thing.set_device_memory(scratch.ptr, scratch.nbytes)
 
     def enqueue(self, tensors: Tensors, stream: CudaStream) -> None:
-        with heard(self._trt) as said:
+        with captured_log(self._trt) as log:
             done = all(
                 self._context.thing.set_tensor_address(name, tensor.ptr)
                 for name, tensor in tensors.items()
             ) and self._context.thing.execute_async_v3(stream.address)
         if not done:
-            raise RuntimeFailed(f"TensorRT cannot run the engine: {complaint(said)}")
+            raise RuntimeFailed(f"TensorRT cannot run the engine: {first_error(log)}")
 
     def recordable(self, stream: CudaStream) -> bool:
-        """Whether a CUDA graph may be recorded; TensorRT itself, unlike RTX, cannot be asked."""
+        """True if a CUDA graph may be recorded. Classic TensorRT cannot be asked, unlike RTX."""
         if not hasattr(self._trt.IExecutionContext, "is_stream_capturable"):
             return True
         return bool(self._context.thing.is_stream_capturable(stream.address))
 
 
-def candidates(bundle: Bundle, which: str, precision: str | None) -> list[Engine]:
-    """The engines that are meant: FP16 first, then the fewest GPUs it is for, then the newest.
+def tensors_of(engine: Any) -> TypesAndShapes:
+    """The tensors at both ends of a deserialised plan."""
+    names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
+    dtypes = {name: engine.get_tensor_dtype(name).name for name in names}
+    return {
+        name: (_DTYPES.get(dtype, dtype), tuple(engine.get_tensor_shape(name)))
+        for name, dtype in dtypes.items()
+    }
 
-    An engine for several architectures has the kernels that the oldest of them can run.
-    """
-    engines = [
-        engine
-        for engine in reversed(bundle.manifest.engines)
-        if which in ("", engine.name, engine.flavour) and precision in (None, engine.precision)
-    ]
-    if not engines:
-        wanted = " ".join(word for word in (which, precision) if word)
-        has = named(engine.name for engine in bundle.manifest.engines) or "none"
-        raise Unfit(
-            f"{bundle.path} has no engine {wanted or 'yet'} (it has {has}); "
-            f"build one with: mrcfa build {bundle.path}"
-        )
-    return sorted(
-        engines, key=lambda each: (each.precision != "fp16", len(each.compute_capabilities))
+
+def differences(found: TypesAndShapes, wanted: Iterable[TensorSpec]) -> str:
+    """What is missing, too much or different in the tensors of a plan; empty if nothing is."""
+    facts = {spec.name: (spec.dtype, spec.shape) for spec in wanted}
+    return ", ".join(
+        f"{name} is {_shown(found.get(name))} instead of {_shown(facts.get(name))}"
+        for name in dict.fromkeys([*facts, *found])
+        if found.get(name) != facts.get(name)
     )
 
 
-def _module(engine: Engine, cuda: Cuda, path: Path) -> ModuleType:
-    """The TensorRT that built the engine; if it or the GPU is another, both sides are named."""
-    flavour, gpu = member(Flavour, engine.flavour, "flavour"), cuda.gpu
-    if gpu.sm not in engine.compute_capabilities:
-        built = named(f"sm_{sm}" for sm in engine.compute_capabilities)
-        raise Unfit(
-            f"the engine {engine.name} was built for {built} and {gpu.name} is sm_{gpu.sm}; "
-            f"build one for it with: mrcfa build {path} --sm {gpu.sm}"
-        )
-    try:
-        trt = flavour.load()
-    except MrcfaError as error:
-        raise Unfit(str(error)) from None
-    here, built = trt.__version__, engine.tensorrt
-    compatible = engine.version_compatible and here.split(".")[0] == built.split(".")[0]
-    if here != built and not compatible:
-        raise Unfit(
-            f"the engine {engine.name} was built with {flavour.product} {built} and this machine "
-            f"has {here}; build it again with: mrcfa build {path}, or install {built}"
-        )
-    _check_driver(flavour, cuda)
-    return trt
-
-
-def _check_driver(flavour: Flavour, cuda: Cuda) -> None:
-    wheel, driver = flavour.wheel_cuda, cuda.version
-    if wheel is not None and driver[0] < wheel:
-        package = flavour.module.replace("_", "-")
-        raise Unfit(
-            f"{package} is installed for CUDA {wheel} and NVIDIA's driver knows CUDA up to "
-            f"{_dotted(driver)}; update the driver, or install {package}-cu{driver[0]} instead"
-        )
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
+def _shown(facts: tuple[str, tuple[int, ...]] | None) -> str:
+    return "missing" if facts is None else f"{facts[0]} {list(facts[1])}"

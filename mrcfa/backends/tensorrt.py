@@ -1,10 +1,10 @@
-"""The bundle's engines in TensorRT or TensorRT-RTX, on a GPU they were built for."""
+"""The backend that runs a bundle's engines in TensorRT or TensorRT-RTX."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise, product
-from pathlib import Path
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,23 @@ import numpy as np
 from mrcfa.backends import Arrays, Backend, Image, Options
 from mrcfa.backends.cuda import CudaEvent, CudaStream, DeviceArray, DeviceFrame, pinned_array
 from mrcfa.backends.cuda_context import Cuda
+from mrcfa.backends.fitting import candidates, engine_title, first_loaded, requested
 from mrcfa.backends.launch import GraphUse, Launch
-from mrcfa.backends.plans import Plans, Tensors, candidates
-from mrcfa.bundle import Bundle, Unfit
+from mrcfa.backends.plans import Plans, Tensors, machine_of
+from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import STATE, Engine, Output
+from mrcfa.console.notices import warn
 from mrcfa.errors import MrcfaError, Unsupported
 
 
 class TensorRTBackend(Backend):
-    """One engine of the bundle; `which` is its name or flavour, else the best that fits.
+    """One engine of the bundle. `which` is its name or flavour; empty means the best that loads.
 
     A frame is a uint8 array in host memory, or anything on the GPU with `__cuda_array_interface__`.
 
-    A state is a lane on the GPU, advanced in place: what `step` returns is the state it was given,
-    and `finish` gives the lane to the next stream. The first lane is made at once, so that a
-    backend that is open can run, and what TensorRT-RTX compiles for it is in the cache.
+    A state is a lane on the GPU, which is advanced in place: `step` returns the state that it was
+    given, and `finish` gives the lane to the next stream. The first lane is made at once, so an
+    open backend can run, and the kernels that TensorRT-RTX compiles for it are in the cache.
 
     Threads: any number may share the backend, each with a state of its own. A state has its own
     CUDA stream and buffers, so states in different threads run side by side, and one state belongs
@@ -40,34 +42,35 @@ class TensorRTBackend(Backend):
     overlaps_frames = True
 
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
-        self.model = bundle.manifest
-        self._answer, self.streams = bundle.manifest.output.value, bundle.manifest.streams
-        if options.device_masks and bundle.manifest.output is not Output.MASK:
+        self.model = manifest = bundle.manifest
+        self._answer, self.streams = manifest.output.value, manifest.streams
+        if options.device_masks and manifest.output is not Output.MASK:
             raise Unsupported(
                 f"{bundle.path} answers with logits, so it has no masks to leave on the GPU; "
                 "export it with --output mask"
             )
-        engines = candidates(bundle, which, options.precision)
+        wanted = requested(manifest.engines, which, options.precision, bundle.path)
         self._cuda, self._options = Cuda(options.device), options
         self._graphs = GraphUse(options.cuda_graphs)
         self._idle: list[Lane] = []
         self._ran = False
-        self._title, self._plans = self._opened(bundle, engines)
-        self._name_itself()
+        with self._at_work():
+            fitting = candidates(wanted, machine_of(self._cuda), bundle.path)
+            self._plans, notice = first_loaded(fitting, partial(self._loaded, bundle))
+        if notice:
+            warn(notice)
+        self._titles = {
+            graphs: engine_title(self._plans.engine, self._cuda.gpu, graphs)
+            for graphs in (True, False)
+        }
+        self.name = self._titles[self._graphs.wanted]
 
-    def _opened(self, bundle: Bundle, engines: list[Engine]) -> tuple[str, Plans]:
-        """The first engine that this machine can run, with a lane that proves it."""
-        reasons = []
-        for engine in engines:
-            try:
-                with self._cuda.current():
-                    plans = Plans(self._cuda, bundle, engine, self._options.plugin_library)
-                    self._idle.append(self._new_lane(plans))
-                    plans.save_cache()
-                return f"{engine.name}, {self._cuda.gpu.name}", plans
-            except Unfit as error:
-                reasons.append(str(error))
-        raise Unfit("; ".join(dict.fromkeys(reasons)))
+    def _loaded(self, bundle: Bundle, engine: Engine) -> Plans:
+        """The plans of an engine, with a lane that proves that they can run."""
+        plans = Plans(self._cuda, bundle, engine, self._options.plugin_library)
+        self._idle.append(self._new_lane(plans))
+        plans.save_cache()
+        return plans
 
     def start(self) -> "Lane":
         with self._at_work():
@@ -80,8 +83,8 @@ class TensorRTBackend(Backend):
 
     def finish(self, state: "Lane") -> None:
         with suppress(MrcfaError), self._at_work(state):
-            state.stream.synchronize()  # for frames that nobody fetched
-        if state.whole:
+            state.decoder_stream.synchronize()  # for frames whose masks nobody fetched
+        if state.intact:
             self._idle.append(state)
 
     def step(self, image: Image, state: "Lane") -> tuple[Arrays, "Lane"]:
@@ -112,26 +115,29 @@ class TensorRTBackend(Backend):
             return self._collected(begun)[0]
 
     def timed_step(self, image: Image, state: "Lane") -> tuple[Arrays, "Lane", dict[str, float]]:
-        """The seconds are the GPU's own."""
-        slot, works = state.slot, self._works(self._alike(image), state)
+        """The seconds are measured by events on the GPU."""
+        slot = state.slot
         with self._at_work(state):
-            marks = [state.front.mark(timed=True)]
-            for stream, work in works.values():
-                work()
-                marks.append(stream.mark(timed=True))
-            outputs, *_ = self._collected(_Begun(state, slot, marks[-1], image))
-            seconds = [after.seconds_since(before) for before, after in pairwise(marks)]
-        return outputs, state, dict(zip(works, seconds, strict=True))
+            before = state.encoder_stream.mark(timed=True)
+            marks = {
+                part: stream.mark(timed=True) for part, stream in state.parts(self._alike(image))
+            }
+            outputs, *_ = self._collected(_Begun(state, slot, marks["download"], image))
+            seconds = {}
+            for part, mark in marks.items():
+                seconds[part] = mark.seconds_since(before)
+                before = mark
+        return outputs, state, seconds
 
     @contextmanager
     def _at_work(self, lane: "Lane | None" = None) -> Iterator[None]:
-        """A lane on which anything fails does not serve another stream."""
+        """Work in the CUDA context; a lane on which anything fails serves no other stream."""
         try:
-            with self._cuda.losses_told(), self._cuda.current():
+            with self._cuda.failures_explained(), self._cuda.current():
                 yield
         except BaseException:
             if lane is not None:
-                lane.whole = False
+                lane.intact = False
             raise
 
     def _alike(self, image: Image) -> list[Image]:
@@ -139,42 +145,20 @@ class TensorRTBackend(Backend):
 
     def _begun(self, images: Sequence[Image | None], lane: "Lane") -> "_Begun":
         slot = lane.slot
-        for _, work in self._works(images, lane).values():
-            work()
-        return _Begun(lane, slot, lane.stream.mark(), images)
-
-    def _works(
-        self, images: Sequence[Image | None], lane: "Lane"
-    ) -> dict[str, tuple[CudaStream, Callable[[], None]]]:
-        """What the next frame takes, and the CUDA stream that each part of it runs on."""
-        slot = lane.slot
-        absent = [row for row, image in enumerate(images) if image is None]
-        return {
-            "upload": (lane.front, lambda: lane.load(images)),
-            "encoder": (lane.front, lane.encode),
-            "decoder": (lane.stream, lambda: lane.decode(absent)),
-            "download": (lane.stream, lambda: self._fetch(lane, slot)),
-        }
-
-    def _fetch(self, lane: "Lane", slot: "_Slot") -> None:
-        if not self._options.device_masks:
-            lane.stream.download(slot.host_answer, slot.answer)
+        for _part in lane.parts(images):
+            pass
+        return _Begun(lane, slot, lane.decoder_stream.mark(), images)
 
     def _collected(self, begun: "_Begun") -> list[Arrays]:
-        """What each row answers."""
+        """The answer of each row, once it is there."""
         begun.done.synchronize()
-        self._name_itself()
+        self.name = self._titles[self._graphs.wanted]  # recording may have failed by now
         if not self._ran:
-            self._plans.save_cache()  # in case that the first run compiled more
+            self._plans.save_cache()  # the first run may have compiled more
             self._ran = True
         slot = begun.slot
         answers: Any = slot.answer.rows() if self._options.device_masks else slot.host_answer.copy()
         return [{self._answer: answer} for answer in answers]
-
-    def _name_itself(self) -> None:
-        """That CUDA graphs cannot be recorded turns out when a stream is under way."""
-        without = ", without CUDA graphs" if self._graphs.failed else ""
-        self.name = f"tensorrt ({self._title}{without})"
 
     def _lane(self) -> "Lane":
         with suppress(IndexError):
@@ -182,40 +166,27 @@ class TensorRTBackend(Backend):
         return self._new_lane(self._plans)
 
     def _new_lane(self, plans: Plans) -> "Lane":
-        return Lane(self._cuda, plans, self._answer, self._graphs)
-
-
-def warm(
-    bundle: Bundle,
-    device: int | None = None,
-    which: str = "",
-    plugin_library: Path | None = None,
-) -> str:
-    """Have TensorRT-RTX compile the engine for this GPU now, so that no later start has to.
-
-    What it answers is the backend's name. With TensorRT itself there is nothing to compile.
-    """
-    backend = TensorRTBackend(
-        bundle, which, Options(device=device, plugin_library=plugin_library, cuda_graphs=False)
-    )
-    backend.step(np.zeros((*bundle.manifest.frame, 3), np.uint8), backend.start())
-    return backend.name
+        to_host = not self._options.device_masks
+        return Lane(self._cuda, plans, self._answer, self._graphs, to_host)
 
 
 class Lane:
-    """All that one stream of frames needs on the GPU; two memories, which swap at every frame.
+    """The buffers and contexts of one stream on the GPU, with two memories that swap every frame.
 
-    Encoder and decoder take turns on one CUDA stream, in one scratch memory, until `overlap` lets
-    the encoder be a frame ahead: then each has its own of both, and either turn its own slot. At
-    most two frames are begun and not collected, so whoever takes a slot finds it free.
+    The encoder and the decoder run in turn on one CUDA stream, in one scratch memory. After
+    `overlap` the encoder may be a frame ahead: each then has a stream and scratch memory of its
+    own, and each buffer index a slot. At most two frames are begun and not collected, so the next
+    slot is always free.
     """
 
-    def __init__(self, cuda: Cuda, plans: Plans, answer: str, graphs: GraphUse) -> None:
+    def __init__(
+        self, cuda: Cuda, plans: Plans, answer: str, graphs: GraphUse, to_host: bool
+    ) -> None:
         self._cuda, self._plans, self._answer, self._graphs = cuda, plans, answer, graphs
-        self.whole = True
-        """Whether all that was ever queued on it went well."""
-        self.stream = self.front = CudaStream(cuda)
-        """The decoder's and the encoder's."""
+        self._to_host = to_host
+        self.intact = True
+        """False once anything that was queued on the lane has failed."""
+        self.encoder_stream = self.decoder_stream = CudaStream(cuda)
         scratch = plans.scratch("encoder", "decoder")
         self._encoder = plans.context("encoder", scratch)
         self._decoder = plans.context("decoder", scratch)
@@ -228,77 +199,94 @@ class Lane:
             }
             for _ in range(2)
         ]
-        self._turn = 0
+        self._index = 0
+        """The buffer index of the next frame: the memory that it reads, and its slot."""
         self._prepare()
 
     def overlap(self) -> None:
-        """From now on; while no frame is under way. Who never asks for it pays no memory for it."""
-        if self.front is not self.stream:
+        """Let the encoder be a frame ahead from now on, while no frame is under way.
+
+        The buffers for it are allocated at the first call.
+        """
+        if self.encoder_stream is not self.decoder_stream:
             return
         scratch, slot = self._plans.scratch("decoder"), _Slot(self._cuda, self._plans, self._answer)
-        self.front = CudaStream(self._cuda)
+        self.encoder_stream = CudaStream(self._cuda)
         self._decoder.use(scratch)
         self._slots = [self._slots[0], slot]
         self._prepare()
 
     @property
     def slot(self) -> "_Slot":
-        """The next frame's."""
-        return self._slots[self._turn]
+        """The slot of the next frame."""
+        return self._slots[self._index]
 
     def reset(self) -> None:
-        self._turn = 0
+        self._index = 0
         for tensor in self._memories[0].values():
-            self.stream.zero(tensor)
+            self.decoder_stream.zero(tensor)
 
     def restart(self, row: int) -> None:
-        """At frame 0 a decoder looks at no memory."""
-        self.stream.zero(self._memories[self._turn]["frame"].rows()[row])
+        """Set the row's frame number to 0, at which a decoder reads no memory."""
+        self.decoder_stream.zero(self._memories[self._index]["frame"].rows()[row])
 
-    def load(self, images: Sequence[Any]) -> None:
-        """An image for each row, or None, where the one before it stays."""
+    def parts(self, images: Sequence[Any]) -> Iterator[tuple[str, CudaStream]]:
+        """Queue the next frame in parts, and yield each part's name and stream once it is queued.
+
+        There is an image for each row, or None for a row that keeps its memory.
+        """
         slot = self.slot
+        self._upload(slot, images)
+        yield "upload", self.encoder_stream
+        self._encodings[slot]()
+        yield "encoder", self.encoder_stream
+        self._decode([row for row, image in enumerate(images) if image is None])
+        yield "decoder", self.decoder_stream
+        if self._to_host:
+            self.decoder_stream.download(slot.host_answer, slot.answer)
+        yield "download", self.decoder_stream
+
+    def _upload(self, slot: "_Slot", images: Sequence[Any]) -> None:
         for target, host, image in zip(slot.image.rows(), slot.host_image, images, strict=True):
             if isinstance(image, np.ndarray):
                 host[...] = image
-                self.front.upload(target, host)
+                self.encoder_stream.upload(target, host)
             elif image is not None:
-                self.front.copy(target, DeviceFrame.of(image, target.shape))
+                self.encoder_stream.copy(target, DeviceFrame.of(image, target.shape))
 
-    def encode(self) -> None:
-        self._encodings[self.slot]()
-
-    def decode(self, absent: Sequence[int] = ()) -> None:
-        """Rows of absent streams are carried over as they were."""
-        if self.front is not self.stream:
-            self.stream.wait(self.front.mark())
-        self._decodings[self._turn]()
-        before, after = self._memories[self._turn], self._memories[1 - self._turn]
+    def _decode(self, absent: Sequence[int]) -> None:
+        """Run the decoder; the memory of absent rows is copied as it was."""
+        if self.encoder_stream is not self.decoder_stream:
+            self.decoder_stream.wait(self.encoder_stream.mark())
+        self._decodings[self._index]()
+        before, after = self._memories[self._index], self._memories[1 - self._index]
         for name, row in product(before, absent):
-            self.stream.copy(after[name].rows()[row], before[name].rows()[row])
-        self._turn ^= 1
+            self.decoder_stream.copy(after[name].rows()[row], before[name].rows()[row])
+        self._index = 1 - self._index
 
     def _prepare(self) -> None:
         self._encodings = {
             slot: Launch(
-                self.front, self._encoder, {"image": slot.image, **slot.features}, self._graphs
+                self.encoder_stream,
+                self._encoder,
+                {"image": slot.image, **slot.features},
+                self._graphs,
             )
             for slot in self._slots
         }
         self._decodings = [
-            Launch(self.stream, self._decoder, self._decoding(turn), self._graphs)
-            for turn in range(2)
+            Launch(self.decoder_stream, self._decoder, self._decoder_tensors(index), self._graphs)
+            for index in range(2)
         ]
 
-    def _decoding(self, turn: int) -> Tensors:
-        """Ping-pong: every other frame the two memories change places."""
-        slot, before, after = self._slots[turn], self._memories[turn], self._memories[1 - turn]
+    def _decoder_tensors(self, index: int) -> Tensors:
+        slot, before, after = self._slots[index], self._memories[index], self._memories[1 - index]
         fed_back = {f"{name}_out": tensor for name, tensor in after.items()}
         return {**slot.features, **before, **fed_back, self._answer: slot.answer}
 
 
 class _Slot:
-    """What a frame needs while it is under way and no other frame may touch."""
+    """The buffers of a frame under way, which no other frame may touch."""
 
     def __init__(self, cuda: Cuda, plans: Plans, answer: str) -> None:
         (image,) = plans.variant.encoder.inputs
@@ -321,4 +309,4 @@ class _Begun:
     slot: _Slot
     done: CudaEvent
     images: Any
-    """Kept: what is on the GPU is copied from there while the caller goes on."""
+    """Kept alive, because frames on the GPU are still read while the caller goes on."""

@@ -1,7 +1,7 @@
-"""The two TensorRTs: NVIDIA's classic one, and TensorRT for RTX, which also builds without a GPU.
+"""The two flavours of TensorRT: the classic one, and TensorRT-RTX, which builds without a GPU.
 
 Their Python modules are nearly the same, so the builder and the backend take the module as a value.
-What both need of it is here: the import, the process's one logger, and the plugin.
+This module has what both need: the import, the logger of the process, and the plugin.
 """
 
 import atexit
@@ -27,12 +27,12 @@ PLUGIN = ("SelectTokens", "1", "mrcfa")
 """Name, version and namespace of the plugin that selects more tokens than TensorRT's TopK can."""
 PLUGIN_NAME = "mrcfa::SelectTokens 1"
 TOPK_LIMIT = 3840
-"""TensorRT's largest K for TopK; to keep more tokens takes the plugin."""
+"""The largest K that TensorRT's TopK takes; keeping more tokens needs the plugin."""
 PLUGIN_VARIABLE = "MRCFA_PLUGIN_LIBRARY"
-"""The environment variable that names the plugin's library where no option does."""
+"""The environment variable that names the plugin's library if no option does."""
 
 ERROR = 1
-"""TensorRT's severities: 0 internal error, 1 error, 2 warning, 3 information, 4 verbose."""
+"""Severities of TensorRT's log: 0 internal error, 1 error, 2 warning, 3 information, 4 verbose."""
 WARNING = 2
 _CUDA_MAJORS = range(11, 20)
 
@@ -51,7 +51,7 @@ class Flavour(str, Enum):
 
     @property
     def wheel_cuda(self) -> int | None:
-        """The CUDA that its pip wheel is for; None for a TensorRT that came some other way."""
+        """The CUDA major version of its pip wheel; None if TensorRT was not installed by pip."""
         for major in _CUDA_MAJORS:
             with suppress(metadata.PackageNotFoundError):
                 metadata.version(f"{self.module}_cu{major}")
@@ -59,7 +59,7 @@ class Flavour(str, Enum):
         return None
 
     def load(self) -> ModuleType:
-        """The Python module; an error names the install command."""
+        """Import the Python module. A missing one is an error that names the install command."""
         if self is Flavour.RTX:
             _mend_rtx_wheel()
         try:
@@ -76,29 +76,29 @@ class Message(NamedTuple):
 
 
 @contextmanager
-def heard(trt: ModuleType, echo: bool = False) -> Iterator[list[Message]]:
-    """Everything that TensorRT says while this lasts, also on stderr with `echo`.
+def captured_log(trt: ModuleType, echo: bool = False) -> Iterator[list[Message]]:
+    """The messages that TensorRT logs inside the block, also printed on stderr with `echo`.
 
-    Threads share the logger, so what several of them do at once is heard by all.
+    Threads share the logger, so a block also gets the messages of other threads.
     """
     messages: list[Message] = []
 
-    def hear(message: Message) -> None:
+    def listen(message: Message) -> None:
         messages.append(message)
         if echo:
             print(message.text, file=sys.stderr)
 
     listeners = logger(trt).listeners
-    listeners.append(hear)
+    listeners.append(listen)
     try:
         yield messages
     finally:
-        listeners.remove(hear)
+        listeners.remove(listen)
 
 
 @cache
 def logger(trt: ModuleType) -> Any:
-    """The process's only logger: TensorRT keeps the first it meets and warns about others."""
+    """The only logger of the process: TensorRT keeps the first one and warns about others."""
 
     class Logger(trt.ILogger):  # type: ignore[misc, name-defined]  # a base of run time
         def __init__(self) -> None:
@@ -112,8 +112,8 @@ def logger(trt: ModuleType) -> Any:
     return Logger()
 
 
-def complaint(messages: Sequence[Message]) -> str:
-    """The first error, which is the cause of the others, without the places in NVIDIA's sources."""
+def first_error(messages: Sequence[Message]) -> str:
+    """The first error in a log, which causes the others, without the lines of NVIDIA's sources."""
     errors = [message.text for message in messages if message.severity <= ERROR]
     if not errors:
         return "it gives no reason"
@@ -131,7 +131,7 @@ _LONGEST = 400
 
 
 def load_plugin(trt: ModuleType, library: Path | str | None = None) -> None:
-    """See that the plugin is registered, from `library` or MRCFA_PLUGIN_LIBRARY if it is not."""
+    """Register the plugin from `library` or MRCFA_PLUGIN_LIBRARY, unless it is registered."""
     registry = trt.get_plugin_registry()
     if registry.get_creator(*PLUGIN) is not None:
         return
@@ -144,18 +144,18 @@ def load_plugin(trt: ModuleType, library: Path | str | None = None) -> None:
     path = Path(library)
     if not path.is_file():
         raise NotFound(f"the plugin library {path} does not exist")
-    with heard(trt) as said:
+    with captured_log(trt) as log:
         registry.load_library(str(path.resolve()))
     if registry.get_creator(*PLUGIN) is None:
-        raise Mismatch(f"{path} does not provide {PLUGIN_NAME}: {complaint(said)}")
+        raise Mismatch(f"{path} does not provide {PLUGIN_NAME}: {first_error(log)}")
 
 
 _mended: list[Path] = []
-"""The folder of links below, once it is in use."""
+"""The folder with links to the wheel's libraries, once `_mend_rtx_wheel` has made it."""
 
 
 def check_parser_takes_plugins(trt: ModuleType) -> None:
-    """Refuse what would abort the process; see `_mend_rtx_wheel`."""
+    """Refuse a parser that would abort the process; `_mend_rtx_wheel` says why it would."""
     if trt.__name__ == "tensorrt_rtx" and find_spec("tensorrt_rtx_libs") and not _mended:
         raise WrongState(
             "tensorrt_rtx was imported before mrcfa could mend it, and its parser takes no plugin "
@@ -164,12 +164,13 @@ def check_parser_takes_plugins(trt: ModuleType) -> None:
 
 
 def _mend_rtx_wheel() -> None:
-    """Let the wheel's ONNX parser find libtensorrt_rtx.so; with a plugin registered it aborts else.
+    """Let the wheel's ONNX parser find libtensorrt_rtx.so; else it aborts if there is a plugin.
 
-    The parser opens that name at run time, and the wheel has libtensorrt_rtx.so.1 alone. It looks
-    in the folder it was loaded from ($ORIGIN), so we load it first, through a folder of links that
-    has both names: the import then finds it loaded already, for it is the same file. Nothing is
-    written to site-packages, and no process has to start anew, as for LD_LIBRARY_PATH.
+    With a plugin registered, the parser opens that name at run time, but the wheel contains only
+    libtensorrt_rtx.so.1. The parser searches the folder that it was loaded from ($ORIGIN), so it is
+    loaded first, through a folder of links that has both names. The import then finds it loaded,
+    because it is the same file. Nothing is written to site-packages, and no process has to be
+    restarted, as it would be for LD_LIBRARY_PATH.
     """
     wheel = find_spec("tensorrt_rtx_libs")
     if wheel is None or _mended or "tensorrt_rtx" in sys.modules:

@@ -71,6 +71,15 @@ def gpus() -> list[Gpu]:
     return cards
 
 
+def current_gpu() -> int | None:
+    """The index of the GPU whose CUDA context is current in this thread; None if none is."""
+    cuda = _libcuda()
+    context, device = ctypes.c_void_p(), ctypes.c_int()
+    if cuda is None or cuda.cuCtxGetCurrent(ctypes.byref(context)) or not context.value:
+        return None
+    return None if cuda.cuCtxGetDevice(ctypes.byref(device)) else device.value
+
+
 def first_gpu_bus() -> str | None:
     """PCI bus ID of CUDA's first device, such as `0000:3B:00.0`; other tools number differently."""
     cuda = _libcuda()

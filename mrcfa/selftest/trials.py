@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from mrcfa.backends.records import BACKENDS
-from mrcfa.bundle.flavours import Flavour, complaint, heard, logger
+from mrcfa.bundle.flavours import Flavour, captured_log, first_error, logger
 from mrcfa.errors import MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.machine.drivers import cuda_needs
 from mrcfa.machine.extras import install_command, load
@@ -123,13 +123,13 @@ def _bindings() -> str:
 
 def _runtime(flavour: Flavour) -> str:
     trt = flavour.load()
-    with heard(trt) as said:
+    with captured_log(trt) as log:
         try:
             made = trt.Runtime(logger(trt))
         except (TypeError, RuntimeError):  # the library gave a null pointer
             made = None
     if made is None:
-        raise RuntimeFailed(f"its runtime does not start: {complaint(said)}")
+        raise RuntimeFailed(f"its runtime does not start: {first_error(log)}")
     return "its runtime starts"
 
 

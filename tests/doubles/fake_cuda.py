@@ -27,10 +27,13 @@ from fake_streams import Queue, Wait, Work
 
 class CUresult(IntEnum):
     CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_DEVICE_UNAVAILABLE = 46
     CUDA_ERROR_NO_DEVICE = 100
     CUDA_ERROR_INVALID_DEVICE = 101
     CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709
     CUDA_ERROR_LAUNCH_FAILED = 719
     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
@@ -142,6 +145,9 @@ class Driver(ModuleType):
 
     def cuDriverGetVersion(self):
         return CUresult.CUDA_SUCCESS, self.version
+
+    def cuDeviceGetCount(self):
+        return CUresult.CUDA_SUCCESS, self.devices
 
     def cuDeviceGet(self, ordinal):
         if ordinal >= self.devices:

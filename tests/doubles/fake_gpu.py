@@ -8,7 +8,7 @@ cache knows it. An engine takes time: between its begin and its end other stream
 
 import hashlib
 import json
-from enum import IntEnum
+from enum import Enum, IntEnum
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +19,13 @@ from fake_cuda import CUresult, Driver
 __all__ = ["CUresult", "Driver", "fake_tensorrt"]
 
 DTYPES = {"float": np.float32, "float16": np.float16, "int32": np.int32, "uint8": np.uint8}
+
+
+class DataType(Enum):
+    FLOAT = np.float32
+    HALF = np.float16
+    INT32 = np.int32
+    UINT8 = np.uint8
 
 
 class ExecutionContextAllocationStrategy(IntEnum):
@@ -153,6 +160,21 @@ class ICudaEngine(_Object):
             value.name: (DTYPES[value.type[len("tensor(") : -1]], tuple(value.shape))
             for value in (*session.get_inputs(), *session.get_outputs())
         }
+
+    @property
+    def num_io_tensors(self) -> int:
+        return len(self._tensors)
+
+    def get_tensor_name(self, index: int) -> str:
+        return [*self._tensors][index]
+
+    def get_tensor_dtype(self, name: str) -> DataType:
+        dtype, _ = self._tensors[name]
+        return DataType(dtype)
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        _, shape = self._tensors[name]
+        return shape
 
     @property
     def device_memory_size_v2(self) -> int:

@@ -13,6 +13,7 @@ from cpp_library import (
     CACHE,
     CPP,
     FAKE,
+    FAKE_DRIVER,
     FAKE_RTX,
     ONNXRUNTIME_SOURCES,
     OPTIMIZED,
@@ -63,7 +64,8 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
 
     def make(folder: Path) -> None:
         run(
-            *("cmake", "-S", CPP, "-B", folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
+            *("cmake", "-S", CPP, "-B", folder),
+            *("-DMRCFA_TEST_PROGRAMS=ON", "-DCMAKE_BUILD_TYPE=None"),
             f"-DCMAKE_CXX_FLAGS={' '.join(OPTIMIZED)}",
             f"-DCMAKE_CXX_COMPILER_LAUNCHER={';'.join(CACHE)}",
             f"-DMRCFA_SANITIZE={SANITIZE}",
@@ -123,7 +125,7 @@ def _fakes(name: str, words: tuple[Any, ...], once: Once) -> list[Path]:
 
     def make(folder: Path) -> None:
         folder.mkdir()
-        for source in TENSORRT_SOURCES:
+        for source in (*TENSORRT_SOURCES, FAKE_DRIVER):
             options = (*headers, *words, "-DMRCFA_ONNXRUNTIME")
             compiled_object(folder / f"{source.stem}.o", source, *options)
 

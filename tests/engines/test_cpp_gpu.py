@@ -39,6 +39,16 @@ SKIPPED = {
         {},
         ("tensorrt fp16 sm75", "mrcfa::SelectTokens 1"),
     ),
+    "a GPU that others use alone": (
+        {},
+        {"FAKE_GPU_BUSY": "1"},
+        ("GPU 0", "cuDevicePrimaryCtxRetain", "cudaErrorDevicesUnavailable"),
+    ),
+    "other tensors": (
+        {"encoder": "decoder.onnx"},
+        {},
+        ("decoder.onnx", "image", "uint8 [1, 96, 160, 3]"),
+    ),
     "a runtime that is null": (
         {},
         {"FAKE_TENSORRT_NULL": "1"},
@@ -59,6 +69,14 @@ def test_what_is_skipped_on_a_gpu_is_told_and_strict_refuses_it(why, fake_gpu, c
     done = fake_gpu(path, "--info", "--strict", **environment)
     assert (done.returncode, done.stdout) == (2, b"")
     assert names(done.stderr.decode(), INSTEAD, path, *things)
+
+
+def test_an_engine_that_does_not_load_makes_room_for_the_next(fake_gpu, copy):
+    """The encoder of the FP16 engine has the tensors of FP32."""
+    done = fake_gpu(with_engines(copy, encoder="encoder.onnx"), "--info", "--strict")
+    assert "tensorrt (tensorrt fp32 sm75, Fake RTX)" in done.stdout.decode()
+    things = ("tensorrt fp32 sm75", "encoder.onnx", "base", "float16 [1, 124, 12, 20]")
+    assert names(done.stderr.decode(), *things)
 
 
 def test_without_a_gpu_nothing_is_skipped_and_nothing_said(fake_gpu, copy):
@@ -125,6 +143,8 @@ def scenario(fake_library: list[Any], once: Once) -> Path:
         ("other-threads", {}),
         ("context-gone", {"ASAN_OPTIONS": "detect_leaks=0"}),
         ("gpu-lost", {"FAKE_GPU_LOST_AFTER": "2"}),
+        ("memory-full", {"FAKE_GPU_LOST_AFTER": "0", "FAKE_GPU_ERROR": "2"}),
+        ("call-failed", {"FAKE_GPU_LOST_AFTER": "0", "FAKE_GPU_ERROR": "1"}),
         ("pinned", {}),
         ("scratch-and-ranges", {}),
         ("in-flight", {}),
@@ -146,7 +166,7 @@ def test_what_an_error_leaves_behind_is_freed_in_its_context(part, fake_gpu, cop
 def test_tensorrt_rtx_is_asked_whether_it_can_be_captured(fake_rtx, copy):
     path = with_engines(copy, flavour="rtx")
     shown = fake_rtx(path, "--info", FAKE_GPU_NO_GRAPHS="capturable").stdout.decode()
-    assert "(rtx fp16 sm75, Fake RTX, no CUDA graphs)" in shown
+    assert "(rtx fp16 sm75, Fake RTX, without CUDA graphs)" in shown
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +174,7 @@ def cuda_provider(build: Path, onnxruntime: list[Any], once: Once) -> Segment:
     """mrcfa-segment with an ONNX Runtime that has a CUDA provider."""
     source = CPP / "test/fake_gpu/onnxruntime_cuda.cpp"
     headers = ("-isystem", include_of("onnxruntime_c_api.h"))
-    parts = [tool(build), *library_objects(build, "opened", *ONNXRUNTIME_SOURCES)]
+    parts = [tool(build), *library_objects(build, "opened", "driver", *ONNXRUNTIME_SOURCES)]
     real = ("-Wl,--no-as-needed", *onnxruntime, "-ldl")  # only the double refers to it, by name
     return runner_of(
         once("segment-cuda", lambda path: compiled(path, *headers, source, *parts, *real))

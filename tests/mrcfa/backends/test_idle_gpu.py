@@ -4,6 +4,7 @@ import re
 import sys
 from dataclasses import replace
 
+import fake_gpu
 import pytest
 from fake_gpu import fake_tensorrt
 from naming import naming
@@ -163,8 +164,25 @@ def test_an_engine_that_cannot_run_makes_room_for_the_next(double, built, monkey
     also(path, plugin=PLUGIN_NAME, compute_capabilities=(75,))
     also(path, flavour="tensorrt", tensorrt="10.3.0", compute_capabilities=(75,))
     monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(double, "tensorrt", "10.9.0"))
-    assert "(rtx fp16 sm75+sm86, " in Stream(path).backend
-    assert capsys.readouterr().err == ""
+    assert "(rtx fp16 sm75+sm86, " in Stream(path, strict=True).backend
+    things = ("rtx fp16 sm75+sm86", PLUGIN_NAME, "TensorRT", "10.3.0", "10.9.0")
+    assert re.search(naming(*things), capsys.readouterr().err)
+
+
+def test_an_engine_of_other_tensors_makes_room_for_what_can_run(driver, built, bundle, capsys):
+    path = built(content=Bundle.open(bundle("b0")).file("encoder.onnx").read_bytes())
+    assert Stream(path).backend.startswith("onnxruntime")
+    things = (path / "encoder.fp16.engine", "base", "float16 [1, 124, 12, 20]", "mrcfa build")
+    assert re.search(naming(*things), capsys.readouterr().err)
+    with pytest.raises(Unfit, match=naming(*things)):
+        Stream(path, "tensorrt")
+
+
+def test_a_gpu_that_cannot_be_used_is_skipped(double, built, monkeypatch, capsys):
+    busy = fake_gpu.CUresult.CUDA_ERROR_DEVICE_UNAVAILABLE
+    monkeypatch.setattr(double, "cuDevicePrimaryCtxRetain", lambda device: (busy, 0), raising=False)
+    assert Stream(built()).backend.startswith("onnxruntime")
+    assert re.search(naming("GPU 0", busy.name), capsys.readouterr().err)
 
 
 def test_the_wheels_cuda_is_that_of_its_package(monkeypatch):

@@ -151,6 +151,25 @@ def test_a_gpu_that_goes_away_in_mid_stream_is_told_and_serves_no_other_stream(
     stream.close()
 
 
+@pytest.mark.parametrize(
+    ("code", "things", "gone"),
+    [
+        ("OUT_OF_MEMORY", ("nvidia-smi",), False),
+        ("INVALID_VALUE", ("cuEventSynchronize",), False),
+        ("ILLEGAL_ADDRESS", ("dmesg",), True),
+    ],
+)
+def test_an_error_of_cuda_says_what_it_means(code, things, gone, double, built, clip):
+    stream, frame = Stream(built(), "tensorrt"), clip(1, 96, 160)[0]
+    fault = fake_cuda.CUresult[f"CUDA_ERROR_{code}"]
+    double.fault = fault
+    with pytest.raises(CudaError, match=naming(fault.name, *things)) as raised:
+        stream(frame)
+    assert ("stopped working" in str(raised.value)) is gone
+    double.fault = None
+    assert stream._backend.usable() is not gone
+
+
 def test_a_stream_that_failed_gives_its_lane_to_nobody(double, built, clip, monkeypatch):
     path, frames = built(), clip(4, 96, 160)
     stream, other = Stream(path, "tensorrt"), Stream(path, "tensorrt")

@@ -177,7 +177,7 @@ def test_a_gpu_that_goes_away_in_mid_stream_is_one_sentence(bundle, clip, places
 
 
 def test_a_gpu_that_is_not_there_is_told(sessions, bundle):
-    with pytest.raises(NotFound, match=naming("GPU 7", "mrcfa doctor")):
+    with pytest.raises(NotFound, match=naming("GPU 7", "GPU 0")):
         OnnxRuntimeBackend(Bundle.open(bundle("b0")), "cuda", Options(device=7))
 
 

@@ -4,10 +4,8 @@ import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import fake_gpu
-import numpy as np
 import pytest
 from naming import naming
 
@@ -21,26 +19,6 @@ from mrcfa.selftest.stream_checks import checked
 from mrcfa.selftest.ways import ways
 from mrcfa.stream.stream import Stream
 
-TENSORS = """
-def tensors(engine):
-    return getattr(engine, "_tensors", None) or engine.tensors
-
-names = {"float32": "FLOAT", "float16": "HALF", "int32": "INT32", "uint8": "UINT8"}
-Engine = fake_gpu.ICudaEngine
-Engine.num_io_tensors = property(lambda self: len(tensors(self)))
-Engine.get_tensor_name = lambda self, index: [*tensors(self)][index]
-Engine.get_tensor_shape = lambda self, name: tensors(self)[name][1]
-Engine.get_tensor_dtype = lambda self, name: SimpleNamespace(
-    name=names[np.dtype(tensors(self)[name][0]).name]
-)
-"""
-"""What an engine tells of its tensors, as TensorRT names it."""
-
-
-@pytest.fixture(autouse=True)
-def _telling_engines():
-    exec(TENSORS, {"fake_gpu": fake_gpu, "np": np, "SimpleNamespace": SimpleNamespace})
-
 
 @pytest.fixture
 def subprocesses(tmp_path, monkeypatch):
@@ -51,14 +29,12 @@ def subprocesses(tmp_path, monkeypatch):
     start = f"""
         import sys
         sys.path.append({str(doubles)!r})
-        from types import SimpleNamespace
         import fake_gpu
-        import numpy as np
         device = fake_gpu.Driver()
         sys.modules["cuda.bindings.driver"] = device
         sys.modules["tensorrt_rtx"] = fake_gpu.fake_tensorrt(device, "tensorrt_rtx", "1.7.1.116")
     """
-    (site / "sitecustomize.py").write_text(textwrap.dedent(start) + TENSORS)
+    (site / "sitecustomize.py").write_text(textwrap.dedent(start))
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=":")
     return site
 

@@ -98,7 +98,7 @@ def test_what_tensorrt_cannot_load_is_told_in_its_own_words(double, built):
 
 
 def test_a_device_that_is_not_there_is_told(driver, built):
-    with pytest.raises(NotFound, match=naming("GPU 7", "mrcfa doctor")):
+    with pytest.raises(NotFound, match=naming("GPU 7", "GPU 0")):
         Stream(built(), "tensorrt", device=7)
 
 

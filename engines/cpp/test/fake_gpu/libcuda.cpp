@@ -1,4 +1,4 @@
-// A driver that sees one GPU, for tests of what a build without TensorRT says then.
+// A driver that sees one GPU, for tests of a build without TensorRT.
 extern "C" int cuInit(unsigned) {
   return 0;
 }
