@@ -38,6 +38,7 @@ test-all: test test-rest
 
 # For a machine with a GPU: what it lacks is "not run" in gpu-test.json.
 gpu-test: venv build/headers $(DEMO)/manifest.json
+	! command -v nvidia-smi > /dev/null || $(BIN)/python -m pip install --quiet nvidia-cuda-sanitizer-api
 	$(BIN)/python tests/gpu/kit.py $(DEMO) --json gpu-test.json
 
 # For the C++ tests; without them the tests say that C++ was not run.
@@ -57,9 +58,17 @@ lint: venv
 venv: $(STAMP)
 
 # Everything that a machine without a GPU can use. The stamp makes a second run free.
+# On aarch64, TensorRT is the system's (JetPack), and TensorRT-RTX knows no Jetson.
+EXTRAS := export,cpu,video,view,report,triton,dev
+ifeq ($(shell uname -m),aarch64)
+VENV_FLAGS := --system-site-packages
+INSTALLED := ".[$(EXTRAS)]" "cuda-python>=12.9.1,<13"
+else
+INSTALLED := ".[$(EXTRAS),rtx]"
+endif
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[export,cpu,rtx,video,view,report,triton,dev]"
+	$(PYTHON) -m venv $(VENV_FLAGS) .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e $(INSTALLED)
 	touch $@
 
 clean:
