@@ -1,4 +1,4 @@
-// Reading and writing whole files, and the user's cache folder, as mrcfa/files.py has them.
+// Reading and writing whole files, and the user's cache folder, as mrcfa/machine/files.py has them.
 #pragma once
 
 #include <cstdint>

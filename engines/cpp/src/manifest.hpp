@@ -1,4 +1,4 @@
-// The part of a bundle's manifest that running needs, read as mrcfa/manifest.py reads it.
+// The part of a bundle's manifest that running needs, read as mrcfa/bundle/manifest.py reads it.
 #pragma once
 
 #include <array>
