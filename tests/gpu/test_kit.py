@@ -49,6 +49,7 @@ def test_selftest_is_first_and_every_step_has_a_limit():
     assert all(0 < each.limit_s <= 3600 for each in kit.STEPS)
 
 
+@pytest.mark.thorough
 def test_the_json_has_selftests_report_and_every_gpu_step_as_not_run(bundle, tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "gpus", list)
     steps = [each for each in kit.STEPS if each.name in ("selftest", *GPU_STEPS)]
