@@ -31,13 +31,14 @@ test: venv build/headers build/triton
 	$(PYTEST) -m "not thorough"
 
 # Repeats tests over backbones, sizes, precisions and seeds, and the C++ tests with sanitizers.
-test-rest: venv build/headers build/triton
+test-rest: venv build/headers build/triton build/cuda-bindings-12
 	MRCFA_SANITIZE=address,undefined $(PYTEST) -m "thorough or cpp"
 
 test-all: test test-rest
 
 # For a machine with a GPU; gpu-test.json lists everything that the machine lacks as "not run".
 gpu-test: venv build/headers $(DEMO)/manifest.json
+	! command -v nvidia-smi > /dev/null || $(BIN)/python -m pip install --quiet nvidia-cuda-sanitizer-api
 	$(BIN)/python tests/gpu/kit.py $(DEMO) --json gpu-test.json
 
 # Headers for the C++ tests; without them these tests report "not run".
@@ -49,6 +50,11 @@ build/triton: | $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/tritonserver-on-cpu.sh \
 		|| echo "Triton: not run (no wheel of nvidia-pytriton for this machine)"
 
+# The bindings of CUDA 12, whose test over a stub driver repeats that of the installed ones.
+build/cuda-bindings-12: | $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --target $@ "cuda-bindings==12.9.*" cuda-pathfinder \
+		|| { rm -rf $@; echo "cuda.bindings 12: not run (no wheel for this machine)"; }
+
 lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -57,9 +63,17 @@ lint: venv
 venv: $(STAMP)
 
 # Installs everything that a machine without a GPU can use, once: the stamp file records it.
+# On aarch64 TensorRT comes from the system (JetPack), and TensorRT-RTX supports no Jetson.
+EXTRAS := export,cpu,video,view,report,triton,dev
+ifeq ($(shell uname -m),aarch64)
+VENV_FLAGS := --system-site-packages
+INSTALLED := ".[$(EXTRAS)]" "cuda-python>=12.9.1,<13"
+else
+INSTALLED := ".[$(EXTRAS),rtx]"
+endif
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[export,cpu,rtx,video,view,report,triton,dev]"
+	$(PYTHON) -m venv $(VENV_FLAGS) .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e $(INSTALLED)
 	touch $@
 
 clean:

@@ -10,9 +10,10 @@ _FAMILIES: dict[int, tuple[str, ...]] = {
     75: (
         *(f"Quadro RTX {number}" for number in (3000, 4000, 5000, 6000, 8000)),
         *(f"T{number}" for number in (4, 400, 500, 550, 600, 1000, 1200, 2000)),
-        *(f"GeForce RTX {number}" for number in (2050, 2060, 2070, 2080)),
+        *(f"Quadro T{number}" for number in (1000, 2000)),
+        *(f"GeForce RTX {number}" for number in (2060, 2070, 2080)),
         *(f"GeForce GTX {number}" for number in (1630, 1650, 1660)),
-        "Titan RTX",
+        *("GeForce MX450", "GeForce MX550", "Titan RTX"),
     ),
     80: ("A30", "A100", "A800"),
     86: (
@@ -21,6 +22,7 @@ _FAMILIES: dict[int, tuple[str, ...]] = {
             for number in (400, 500, 1000, 2000, 3000, 4000, 4500, 5000, 5500, 6000)
         ),
         *(f"GeForce RTX {number}" for number in (3050, 3060, 3070, 3080, 3090)),
+        *("GeForce RTX 2050", "GeForce MX570"),  # GA107, as the RTX 3050
         *("A2", "A10", "A10G", "A16", "A40"),
     ),
     87: ("Jetson AGX Orin", "Jetson Orin NX", "Jetson Orin Nano", "Jetson Orin"),
@@ -28,6 +30,7 @@ _FAMILIES: dict[int, tuple[str, ...]] = {
         *(f"RTX {number} Ada" for number in (500, 1000, 2000, 3000, 3500)),
         *(f"RTX {number} Ada" for number in (4000, 4500, 5000, 5880, 6000)),
         *(f"GeForce RTX {number}" for number in (4050, 4060, 4070, 4080, 4090)),
+        "GeForce RTX 3050 A",  # AD106
         *("L2", "L4", "L20", "L40", "L40S"),
     ),
     90: ("H100", "H200", "GH200"),
@@ -58,6 +61,7 @@ JETSONS = {
 _UNTELLING = {
     *("nvidia", "geforce", "tesla", "jetson", "ti", "super", "blackwell", "generation", "gpu"),
     *("laptop", "mobile", "max", "q", "workstation", "server", "edition", "developer", "kit"),
+    *("with", "design", "sff", "d", "pcie", "nvl", "sxm4", "sxm5", "hbm3"),
 }
 """Words of a GPU's name that do not change its compute capability."""
 

@@ -31,9 +31,12 @@ struct dim3 {
 inline thread_local dim3 threadIdx;
 inline thread_local dim3 blockIdx;
 inline dim3 blockDim;
-inline pthread_barrier_t blockBarrier;
+inline pthread_barrier_t blockBarriers[2];
+inline thread_local unsigned barriersPassed;
 
-inline void __syncthreads() { pthread_barrier_wait(&blockBarrier); }
+/// Two barriers in turn: ThreadSanitizer would take a thread that leaves a barrier to have waited
+/// for one that already enters the same barrier again, and so would miss races.
+inline void __syncthreads() { pthread_barrier_wait(&blockBarriers[barriersPassed++ % 2]); }
 
 inline int atomicAdd(int* address, int value) {
     return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
@@ -77,8 +80,9 @@ cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, dim3 threads,
                    Arguments... arguments) {
     const unsigned count = threads.x * threads.y;
     blockDim = threads;
-    pthread_barrier_init(&blockBarrier, nullptr, count);
+    for (pthread_barrier_t& barrier : blockBarriers) pthread_barrier_init(&barrier, nullptr, count);
     const auto run = [=](unsigned thread) {
+        barriersPassed = 0;
         threadIdx = dim3(thread % threads.x, thread / threads.x);
         for (unsigned block = 0; block < blocks; ++block) {
             blockIdx = dim3(block);
@@ -90,6 +94,6 @@ cudaError_t launch(void (*kernel)(Parameters...), unsigned blocks, dim3 threads,
     for (unsigned thread = 1; thread < count; ++thread) others.emplace_back(run, thread);
     run(0);
     for (std::thread& other : others) other.join();
-    pthread_barrier_destroy(&blockBarrier);
+    for (pthread_barrier_t& barrier : blockBarriers) pthread_barrier_destroy(&barrier);
     return cudaSuccess;
 }

@@ -23,6 +23,7 @@ constexpr int kMaxTop = 8;            // A thread holds the largest affinities i
 constexpr int kMaxTokens = 1 << 30;   // Token counts and block strides stay within an int.
 constexpr int kMaxLanes = 32;         // Block of sumTopAffinities: neighbouring keys ...
 constexpr int kMaxSlices = 8;         // ... times shares of the queries.
+constexpr int kLoads = 4;             // Affinities that a thread reads before it ranks them.
 constexpr int kMaxSelectors = 1024;   // Block of keepMostImportant.
 constexpr int kDigitBits = 8;         // Radix selection finds the threshold digit by digit.
 constexpr int kBins = 1 << kDigitBits;
@@ -107,9 +108,17 @@ __global__ void __launch_bounds__(kMaxLanes * kMaxSlices)
     if (column < columns) {
         const size_t reference = column / keys;
         const T* affinities = affinity + reference * queries * keys + column % keys;
-        for (int query = slice; query < queries; query += static_cast<int>(blockDim.y)) {
-            best.insert(rankOf(toFloat(affinities[static_cast<size_t>(query) * keys])));
+        const int slices = static_cast<int>(blockDim.y);
+        const auto rank = [=](int query) {
+            return rankOf(toFloat(affinities[static_cast<size_t>(query) * keys]));
+        };
+        int query = slice;
+        for (; query + (kLoads - 1) * slices < queries; query += kLoads * slices) {
+            uint32_t ranks[kLoads];  // Loads that do not wait for each other.
+            for (int load = 0; load < kLoads; ++load) ranks[load] = rank(query + load * slices);
+            for (int load = 0; load < kLoads; ++load) best.insert(ranks[load]);
         }
+        for (; query < queries; query += slices) best.insert(rank(query));
     }
     for (int place = 0; place < kMaxTop; ++place) found[slice][place][lane] = best.ranks[place];
     __syncthreads();

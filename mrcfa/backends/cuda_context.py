@@ -206,14 +206,10 @@ class Cuda:
     ) -> None:
         """Call `release` when the owner goes, or `abandon` if the context went before it."""
         number = next(self._numbers)
-        finalizer = weakref.finalize(owner, self._release, number, release, abandon)
-        finalizer.atexit = False  # those run in an order of their own: see `_release_all`
-        self._unreleased[number] = finalizer
+        self._unreleased[number] = partial(self._release, release, abandon)
+        weakref.finalize(owner, _release_one, self._unreleased, number).atexit = False
 
-    def _release(
-        self, number: int, release: Callable[[], object], abandon: Callable[[], object]
-    ) -> None:
-        self._unreleased.pop(number, None)
+    def _release(self, release: Callable[[], object], abandon: Callable[[], object]) -> None:
         try:
             with self.current(), suppress(CudaError):  # after an error of the GPU all calls fail
                 release()
@@ -221,11 +217,23 @@ class Cuda:
             abandon()
 
 
-def _release_all(unreleased: dict[int, Callable[[], object]]) -> None:
-    """Release what is left at the interpreter's exit, newest first: contexts before engines."""
+_Unreleased = dict[int, Callable[[], object]]
+
+
+def _release_one(unreleased: _Unreleased, number: int) -> None:
+    """Release what has this number, unless that happened already."""
+    release = unreleased.pop(number, None)
+    if release is not None:
+        release()
+
+
+def _release_all(unreleased: _Unreleased) -> None:
+    """Release what is left at the interpreter's exit, the newest first: contexts before engines.
+
+    The finalizers themselves are of no use here: they may be switched off before this runs.
+    """
     for number in sorted(unreleased, reverse=True):
-        with suppress(KeyError):
-            unreleased[number]()
+        _release_one(unreleased, number)
 
 
 class Held(Generic[_Thing]):

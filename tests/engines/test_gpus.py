@@ -18,10 +18,28 @@ from mrcfa.errors import InvalidValue
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 120),
         ("Jetson AGX Orin Developer Kit", 87),
         ("Orin Nano", 87),
+        ("NVIDIA A100-SXM4-80GB", 80),
+        ("NVIDIA H100 80GB HBM3", 90),
+        ("NVIDIA RTX 4000 SFF Ada Generation", 89),
+        ("GeForce GTX 1650 with Max-Q Design", 75),
     ],
 )
 def test_a_gpu_is_known_by_its_usual_names_and_by_the_drivers(name, sm):
     assert compute_capability(name) == sm
+
+
+@pytest.mark.parametrize(
+    ("name", "sm", "series"),
+    [
+        ("NVIDIA GeForce RTX 2050", 86, "GeForce RTX 2060"),
+        ("NVIDIA GeForce MX570", 86, "GeForce MX550"),
+        ("NVIDIA GeForce RTX 3050 A Laptop GPU", 89, "GeForce RTX 3050"),
+        ("NVIDIA A30", 80, "A40"),
+        ("NVIDIA T1000 8GB", 75, "RTX A1000"),
+    ],
+)
+def test_gpus_that_are_not_of_their_series_generation_are_known(name, sm, series):
+    assert compute_capability(name) == sm != compute_capability(series)
 
 
 def test_no_two_gpus_are_told_apart_by_untelling_words_alone():

@@ -1,6 +1,7 @@
 """The plugin's CUDA source against the reference model's STM: on the CPU, and on a GPU if any."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -75,12 +76,14 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Kernels(library, request.param)
 
 
-def compile_source(command: list[str], output: Path) -> None:
+def compile_source(command: list[str], output: Path, source: Path = SOURCE) -> str:
+    """What the compiler printed."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"not run: no {command[0]}")
-    command = [*command, str(SOURCE), "-o", str(output)]
+    command = [*command, str(source), "-o", str(output)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def enlarged(scores: Tensor, grid: tuple[int, int], factor: int) -> Tensor:
@@ -234,12 +237,61 @@ def test_every_half_is_read_and_ranked_as_torch_does(
     assert torch.equal(selected, first_of_the_largest(reference, 40000))
 
 
+THOROUGH_SMS = [pytest.param(sm, marks=pytest.mark.thorough) for sm in (80, 86, 87, 89, 120)]
+
+
+@pytest.mark.parametrize("sm", [75, *THOROUGH_SMS])
+def test_kernels_stay_in_registers_and_a_little_shared_memory(sm: int, tmp_path: Path) -> None:
+    """Bounds on what ptxas reports. A block of 1,024 threads may use 64 registers a thread."""
+    printed = compile_source(
+        [*NVCC, "-cubin", f"-arch=sm_{sm}", "-Xptxas=-v"], tmp_path / "kernels.cubin"
+    )
+    registers = [int(number) for number in re.findall(r"Used (\d+) registers", printed)]
+    shared = [int(number) for number in re.findall(r"(\d+) bytes smem", printed)]
+    spills = {int(number) for number in re.findall(r"(\d+) bytes spill", printed)}
+    assert len(registers) == 3  # scoring for FP32 and for FP16, and the selection
+    assert max(registers) <= 48
+    assert 0 < max(shared) <= 10 * 1024
+    assert spills == {0}
+
+
+RACE = """
+#include <random>
+#include <vector>
+#include "select_tokens.cuh"
+
+int main() {
+    const mrcfa::Attributes attributes{20, 5, 6, 7, 2};
+    const mrcfa::BlockSizes sizes{5, 3, 16};
+    const int references = 2, queries = 19;
+    std::mt19937 random(0);
+    std::vector<float> affinity(references * queries * attributes.keys());
+    for (float& value : affinity) value = static_cast<float>(random() % 9);
+    std::vector<float> scores(references * attributes.keys());
+    std::vector<int32_t> selected(references * attributes.keep);
+    return mrcfa::selectTokens(affinity.data(), references, queries, attributes, scores.data(),
+                               selected.data(), nullptr, sizes);
+}
+"""
+BARRIER = "__syncthreads();"
+BARRIERS = (SOURCE.parent / "select_tokens.cuh").read_text().count(BARRIER)
+
+
 @pytest.mark.parametrize(
-    "sm", [75, *(pytest.param(sm, marks=pytest.mark.thorough) for sm in (80, 86, 87, 89))]
+    "removed",
+    [None, 0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, BARRIERS))],
 )
-def test_the_kernels_compile_for_every_gpu_we_name(sm: int, tmp_path: Path) -> None:
-    ptx = tmp_path / f"sm_{sm}.ptx"
-    compile_source([*NVCC, "-ptx", f"-arch=sm_{sm}"], ptx)
-    text = ptx.read_text()
-    assert f".target sm_{sm}" in text
-    assert text.count(".entry ") == 3  # Scoring for FP32 and for FP16, and the selection.
+def test_threads_race_only_where_a_barrier_is_taken_out(removed, tmp_path: Path) -> None:
+    """ThreadSanitizer watches the kernels with one OS thread for each CUDA thread."""
+    parts = (SOURCE.parent / "select_tokens.cuh").read_text().split(BARRIER)
+    if removed is not None:
+        parts[removed : removed + 2] = [parts[removed] + parts[removed + 1]]
+    (tmp_path / "select_tokens.cuh").write_text(BARRIER.join(parts))
+    (tmp_path / "race.cpp").write_text(RACE)
+    program = tmp_path / "race"
+    compile_source(
+        [*GXX, "-O1", "-fsanitize=thread", f"-I{SOURCE.parent}"], program, tmp_path / "race.cpp"
+    )
+    done = subprocess.run([program], capture_output=True, text=True)
+    assert ("data race" in done.stderr) == (removed is not None), done.stderr[-2000:]
+    assert done.returncode == (0 if removed is None else 66)

@@ -1,0 +1,139 @@
+"""The real cuda.bindings over a stub driver: what the doubles of the whole module cannot show.
+
+Arguments reach C and come back, device and pinned memory hold what was copied, a graph has the
+nodes that were captured, and nothing is left unreleased, whichever thread lets go of it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STUB = Path(__file__).parents[2] / "doubles" / "stub_libcuda.c"
+VERSION_12 = Path(__file__).parents[3] / "build" / "cuda-bindings-12"
+START = """
+import ctypes, gc, sys, threading
+import numpy as np
+from mrcfa.backends.cuda import Cuda, CudaStream, DeviceArray, pinned_array
+stub = ctypes.CDLL("libcuda.so.1")
+cuda = Cuda()
+assert cuda.gpu.name == "Stub GPU" and cuda.gpu.sm == 86, cuda.gpu
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a libcuda.so.1 that needs no GPU."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("not run: no gcc")
+    folder = tmp_path_factory.mktemp("driver")
+    command = [compiler, "-shared", "-fPIC", "-O1", "-w", STUB, "-o", folder / "libcuda.so.1"]
+    subprocess.run([*command, "-ldl"], check=True)
+    return folder
+
+
+@pytest.fixture(params=["installed", pytest.param("12", marks=pytest.mark.thorough)])
+def run(request: pytest.FixtureRequest, driver: Path):
+    """`run(code)`: code after `START` in a fresh process, with the bindings of one CUDA version."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
+    if request.param == "12":
+        if not VERSION_12.is_dir():
+            pytest.skip("not run: cuda.bindings 12 is not in build/cuda-bindings-12")
+        environment["PYTHONPATH"] = str(VERSION_12)
+    version = "12" if request.param == "12" else ""
+
+    def done(code: str) -> None:
+        check = f"import cuda.bindings; assert cuda.bindings.__version__.startswith('{version}')\n"
+        process = subprocess.run(
+            [sys.executable, "-c", check + START + code],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert process.returncode == 0, process.stderr
+
+    return done
+
+
+def test_bytes_go_to_the_device_and_back_and_all_memory_is_released(run):
+    run("""
+with cuda.current():
+    stream = CudaStream(cuda)
+    device, other = (DeviceArray(cuda, (3, 5), "int32") for _ in range(2))
+    there, back = (pinned_array(cuda, (3, 5), "int32") for _ in range(2))
+    there[...] = np.arange(15).reshape(3, 5)
+    stream.upload(device, there)
+    stream.copy(other, device)
+    stream.zero(device.rows()[1])
+    stream.download(back, other)
+    stream.synchronize()
+    assert (back == there).all()
+    stream.download(back, device)
+    stream.synchronize()
+    assert (back[1] == 0).all() and (back[2] == there[2]).all()
+    begun, ended = stream.mark(timed=True), stream.mark(timed=True)
+    ended.synchronize()
+    assert ended.seconds_since(begun) >= 0
+    assert stub.stub_live() == 7
+holder = [stream, device, other, there, back, begun, ended]
+del stream, device, other, there, back, begun, ended
+thread = threading.Thread(target=holder.clear)
+thread.start(); thread.join(); gc.collect()
+assert stub.stub_live() == 0, stub.stub_live()
+""")
+
+
+def test_a_captured_graph_has_its_nodes_and_repeats_them(run):
+    run("""
+with cuda.current():
+    stream = CudaStream(cuda)
+    device = DeviceArray(cuda, (4,), "uint8")
+    host, back = (pinned_array(cuda, (4,), "uint8") for _ in range(2))
+    def work():
+        stream.upload(device, host)
+        stream.download(back, device)
+    graph = stream.capture(work)
+    host[...] = 7
+    assert not back.any()  # recorded, not run
+    stream.launch(graph)
+    stream.synchronize()
+    assert (back == 7).all()
+    try:
+        stream.capture(lambda: 1 / 0)
+    except ZeroDivisionError:
+        pass
+    alive = stub.stub_live()
+    del graph
+    gc.collect()
+    assert stub.stub_live() == alive - 1
+""")
+
+
+def test_what_is_open_at_the_interpreters_exit_is_released(run):
+    run("""
+import atexit
+def check():
+    import os
+    os._exit(0 if stub.stub_live() == 0 else 9)
+kept = []
+with cuda.current():
+    kept += [CudaStream(cuda), DeviceArray(cuda, (9,), "uint8"), pinned_array(cuda, (9,), "uint8")]
+atexit._run_exitfuncs()
+check()
+""")
+
+
+def test_a_driver_call_that_fails_is_an_error_that_names_it(run):
+    run("""
+from mrcfa.backends.cuda import CudaError
+try:
+    DeviceArray(cuda, (9,), "uint8")  # no context is current
+except CudaError as error:
+    assert "cuMemAlloc" in str(error) and error.code == "INVALID_CONTEXT", error
+else:
+    raise SystemExit("it did not fail")
+""")
