@@ -11,7 +11,8 @@ from typing import Protocol, TypeVar
 
 from mrcfa.bundle import Unfit
 from mrcfa.bundle.flavours import Flavour
-from mrcfa.bundle.manifest import Engine
+from mrcfa.bundle.manifest import Device, Engine
+from mrcfa.bundle.precisions import PREFERRED
 from mrcfa.errors import MrcfaError, NotFound, Unsupported, member, named
 from mrcfa.machine.extras import MissingExtra
 from mrcfa.machine.hardware import Gpu
@@ -71,8 +72,9 @@ def requested(
             f"{bundle} has no engine {wanted or 'yet'} (it has {present}); "
             f"build one with: mrcfa build {bundle}"
         )
+    preferred = PREFERRED[Device.GPU]
     return sorted(
-        found, key=lambda engine: (engine.precision != "fp16", len(engine.compute_capabilities))
+        found, key=lambda engine: (engine.precision != preferred, len(engine.compute_capabilities))
     )
 
 
