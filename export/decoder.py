@@ -100,7 +100,7 @@ class GroupDecoder(nn.Module, ABC):
     """
 
     scope: str
-    """Names the group's constants in the ONNX graph."""
+    """The first part of the names of the group's constants in the ONNX graph."""
 
     def __init__(self, model: MRCFA, tokens: int, retrieval: nn.Module) -> None:
         super().__init__()
