@@ -37,6 +37,8 @@ MRCFA = [sys.executable, str(ROOT / "cli.py")]
 SIZE, FRAMES, STEPS = "96x160", 12, 6
 SECONDS = 600
 """For one command."""
+VIDEOS = 12
+"""So many that several processes draw them."""
 ENDS_S = 10
 """For what a killed process has started."""
 faults: list[str] = []
@@ -227,7 +229,7 @@ def anew_if_finished() -> None:
 
 def whole_sample() -> None:
     if Path("new").exists():
-        assert len(labelled_videos(Path("new"), "val", 0).clips) == 2
+        assert len(labelled_videos(Path("new"), "val", 0).clips) == VIDEOS
         assert plays(Path("new/street.mp4")) == FRAMES
 
 
@@ -250,7 +252,7 @@ VERBS = [
     ),
     Verb("run bundle data/street.mp4 -o masks.mp4 --force", whole_video),
     Verb(
-        f"sample new --videos 2 --size {SIZE} --frames {FRAMES}",
+        f"sample new --videos {VIDEOS} --size {SIZE} --frames {FRAMES}",
         whole_sample,
         lambda: shutil.rmtree("new", ignore_errors=True),
     ),

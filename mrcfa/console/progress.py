@@ -21,7 +21,7 @@ def counting(total: int | None = None) -> Iterator[Callable[..., None]]:
     console = Console(stderr=True)
     columns = (
         BarColumn(),
-        TextColumn("{task.completed:.0f} frames"),
+        TextColumn("frame {task.completed:.0f}"),
         TextColumn("{task.fields[speed]}"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
