@@ -31,7 +31,7 @@ def _order(transpose: ir.Node) -> tuple[int, ...]:
 
 
 def _replace(conv: ir.Node, image: ir.Value, after: ir.Node) -> None:
-    """Rewrite a depthwise conv whose padding keeps the size: (R, h, w, C) -> (R, h, w, C)."""
+    """Rewrite a conv (R, h, w, C) -> (R, h, w, C), if it is depthwise and padding keeps h and w."""
     made = ShiftedSum(conv, 4)
     channels, inputs, rows, columns = made.weight.shape
     top, left, bottom, right = made.pads

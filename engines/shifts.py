@@ -69,6 +69,7 @@ class ShiftedSum(Rewrite):
                 yield (y, x), self.node("Cast", [moved], f"wide_{tap}", to=onnx.TensorProto.FLOAT)
 
     def plus_product(self, total: ir.Value, image: ir.Value, weight: Array, tap: str) -> ir.Value:
+        """`total` plus an image times its weights."""
         factors = [image, self.constant(f"weight_{tap}", weight.astype(np.float32))]
         product = self.node("Mul", factors, f"product_{tap}")
         return self.node("Add", [total, product], f"sum_{tap}")
