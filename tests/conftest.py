@@ -19,6 +19,7 @@ import torch
 from cases import authors_state
 from fill import clip as make_clip
 
+import mrcfa
 from mrcfa import MRCFA, cli, load_weights, preset
 from mrcfa.bundle.manifest import Output
 from mrcfa.export.exporter import ExportOptions, export_bundle
@@ -170,6 +171,12 @@ def tailored(bundle: Callable[..., Path]) -> Path:
         inline_functions=True,
         opset=17,
     )
+
+
+@pytest.fixture
+def one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that commands make have one block in each stage."""
+    monkeypatch.setattr(mrcfa, "preset", functools.partial(preset, depths=ONE_BLOCK))
 
 
 @pytest.fixture(scope="session")

@@ -70,15 +70,15 @@ def compiled_object(target: Path, source: Path, *words: Any) -> Path:
 def compiled(target: Path, *words: Any) -> Path:
     """A program or a library. Only compilers are cached, so sources become objects first."""
     sources = [word for word in words if Path(word).suffix == ".cpp"]
-    linked = [
+    binaries = [
         word for word in words if str(word).startswith(("-l", "-L", "-Wl")) or _is_binary(word)
     ]
-    options = [word for word in words if word not in sources and word not in linked]
+    options = [word for word in words if word not in sources and word not in binaries]
     objects = [
         compiled_object(target.with_name(f"{target.name}-{source.stem}.o"), source, *options)
         for source in sources
     ]
-    run("c++", *FLAGS, "-o", target, *objects, *linked, "-pthread")
+    run("c++", *FLAGS, "-o", target, *objects, *binaries, "-pthread")
     return target
 
 

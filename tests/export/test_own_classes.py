@@ -12,7 +12,9 @@ from PIL import Image
 from mrcfa.bundle import Bundle
 from mrcfa.stream.stream import Stream
 
+pytestmark = pytest.mark.usefixtures("one_block")
 NAMES = ["road", "parked car", "tree", "sky", "person", "dog", "kerb"]
+ONE_BLOCK = (1, 1, 1, 1)
 COLOURS = [[10 * index, 20, 30] for index in range(7)]
 
 
@@ -30,7 +32,9 @@ def seven(tmp_path):
     """seven.json, a checkpoint of seven classes, and a dataset of one's own."""
     labels = {"names": NAMES, "colours": COLOURS, "ignore": [255, 9]}
     (tmp_path / "seven.json").write_text(json.dumps(labels))
-    torch.save({"state_dict": seven_of(authors_state("b0"))}, tmp_path / "seven.pth")
+    torch.save(
+        {"state_dict": seven_of(authors_state("b0", depths=ONE_BLOCK))}, tmp_path / "seven.pth"
+    )
     root = tmp_path / "own"
     for kind in ("origin", "mask"):
         (root / "data" / "drive" / kind).mkdir(parents=True)

@@ -7,7 +7,6 @@ import re
 import signal
 import sys
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -19,30 +18,16 @@ from naming import names
 from PIL import Image
 from safetensors.torch import load_file
 
-import mrcfa
-from mrcfa import preset
 from mrcfa.console.progress import training
 from mrcfa.machine.files import replaced
 from mrcfa.training.checkpoints import read_facts
 from mrcfa.training.log import LOG, entries_of
 from mrcfa.training.runs import BEST, LAST
 
+pytestmark = pytest.mark.usefixtures("one_block")
 NAMES = ("road", "car", "tree")
 FLAGS = "--backbone b0 --size 64x96 --crop 64x96 --batch 1 --warmup 1 --workers 0 -o run"
 WORDS = FLAGS.split()
-
-
-@pytest.fixture(autouse=True)
-def _gradients():
-    with torch.enable_grad():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _small_model(monkeypatch):
-    """One block a stage: how deep the model is makes no difference here."""
-    small = partial(preset, depths=(1, 1, 1, 1))
-    monkeypatch.setattr(mrcfa, "preset", small, raising=False)
 
 
 def write_video(root, name, masks, frames=12, size=(64, 96)):

@@ -31,12 +31,6 @@ SIZE = (64, 96)
 QUICK = Recipe(iterations=4, batch=2, crop=SIZE, learning_rate=3e-4, warmup=2)
 
 
-@pytest.fixture(autouse=True)
-def _gradients():
-    with torch.enable_grad():
-        yield
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("training") / "data"

@@ -13,12 +13,6 @@ SIZE = (64, 96)
 STILL = Recipe(drop_path=0, dropout=0, crop=SIZE)
 
 
-@pytest.fixture(autouse=True)
-def _gradients():
-    with torch.enable_grad():
-        yield
-
-
 def trainee(recipe=STILL, backbone="b0", **changes):
     config = preset("vspw", backbone, size=SIZE, classes=5, **changes)
     return Trainee(MRCFA(config, seed=2), recipe).train()
