@@ -83,7 +83,7 @@ def test_a_state_that_degrades_fails_though_the_first_frames_are_right(bundle, m
     result = bench(bundle("b0"), far)
     for row in result.rows:
         assert [check.name for check in row.checks if not check.passed] == [
-            "pixels that differ at frame 20"
+            "pixels that differ at frame 40"
         ]
     assert not result.passed
 
@@ -146,7 +146,7 @@ def test_a_row_that_stops_on_its_long_way_keeps_what_was_measured(bundle, monkey
     substitute(monkeypatch, Late)
     result = bench(bundle("b0"), far)
     for row in result.rows:
-        assert names(row.reason, "frame 20", "CUDA_ERROR_DEVICE_UNAVAILABLE")
+        assert names(row.reason, "frame 40", "CUDA_ERROR_DEVICE_UNAVAILABLE")
         assert row.verdict == "stopped"
         assert len(row.speed.seconds) == far.frames
         assert row.checks

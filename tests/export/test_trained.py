@@ -111,7 +111,7 @@ def rewritten(path, change):
     [
         ("config", {"keep": 8.8}, ("keep", 8.8)),
         ("config", {"depths": [2, 2, 100_000, 2]}, ("depths",)),
-        ("config", {"depths": [60, 60, 60, 60]}, ("weights",)),
+        ("config", {"depths": [60, 60, 60, 60]}, ("config",)),
         ("config", {"kernels": [[10_001]] * 4}, ("kernels",)),
         ("config", {"size": [64, 10**15]}, ("size",)),
         ("labels", {"names": ["road", "car"]}, ("names", 12)),

@@ -366,5 +366,5 @@ def test_an_existing_folder_is_no_file_name(tmp_path):
 
 
 def test_other_formats_are_refused_by_name():
-    with pytest.raises(InvalidValue, match=naming("a.avi", "name.mp4")):
+    with pytest.raises(InvalidValue, match=naming("a.avi", ".mp4")):
         sink(Path("a.avi")).__enter__()
