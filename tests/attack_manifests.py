@@ -3,7 +3,7 @@
     python tests/attack_manifests.py BUNDLE COUNT [MRCFA-FUZZ]
 
 Each manifest is opened, inspected and run for one frame, within five seconds. The C++ reader then
-reads it, if MRCFA-FUZZ names the program that CMake builds with -DMRCFA_TEST_PROGRAMS=ON. The exit
+reads it, if MRCFA-FUZZ names the program that CMake builds with -DMRCFA_TESTS=ON. The exit
 code is 1 for anything but one sentence, for a longer time, or for more than 500 MB of memory.
 """
 

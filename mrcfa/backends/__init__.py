@@ -217,7 +217,6 @@ def _best(bundle: Bundle, options: Options) -> Backend:
             if record.auto(bundle)
         ),
         bundle.path,
-        bool(bundle.manifest.engines),
         lambda: len(hardware.gpus()),
         options.strict,
     )

@@ -65,7 +65,7 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
     def make(folder: Path) -> None:
         run(
             *("cmake", "-S", CPP, "-B", folder),
-            *("-DMRCFA_TEST_PROGRAMS=ON", "-DCMAKE_BUILD_TYPE=None"),
+            *("-DMRCFA_TESTS=ON", "-DCMAKE_BUILD_TYPE=None"),
             f"-DCMAKE_CXX_FLAGS={' '.join(OPTIMIZED)}",
             f"-DCMAKE_CXX_COMPILER_LAUNCHER={';'.join(CACHE)}",
             f"-DMRCFA_SANITIZE={SANITIZE}",

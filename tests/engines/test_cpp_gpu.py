@@ -86,16 +86,19 @@ def test_without_a_gpu_nothing_is_skipped_and_nothing_said(fake_gpu, copy):
         assert INSTEAD.encode() in done.stdout
 
 
-def test_a_build_without_tensorrt_says_so_where_a_gpu_is_seen(segment, copy, tmp_path):
-    run(
-        "c++",
-        "-shared",
-        "-fPIC",
-        "-o",
-        tmp_path / "libcuda.so.1",
-        CPP / "test/fake_gpu/libcuda.cpp",
-    )
-    driver = {"LD_LIBRARY_PATH": str(tmp_path)}
+@pytest.fixture(scope="module")
+def driver(once: Once) -> dict[str, str]:
+    """The environment of a machine whose driver has two GPUs, and a context on the second."""
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        library = folder / "libcuda.so.1"
+        run("c++", "-shared", "-fPIC", "-o", library, CPP / "test/fake_gpu/libcuda.cpp")
+
+    return {"LD_LIBRARY_PATH": str(once("driver", make))}
+
+
+def test_a_build_without_tensorrt_says_so_where_a_gpu_is_seen(segment, copy, driver):
     done = segment(copy, "--info", **driver)
     assert done.returncode == 0
     assert names(done.stderr.decode(), INSTEAD, f"mrcfa build {copy}")
@@ -201,6 +204,14 @@ def test_onnxruntime_on_cuda_has_no_tf32_and_no_node_on_the_cpu(told):
     assert {"device_id=1", "use_tf32=0", "session.disable_cpu_ep_fallback=1"} <= set(settings)
     _, settings = told("works", "--info", "--backend", "onnxruntime:cpu")
     assert "session.disable_cpu_ep_fallback=1" not in settings
+
+
+def test_onnxruntime_on_cuda_takes_the_gpu_of_the_current_context(told, driver):
+    _, settings = told("works", "--info", **driver)
+    assert "device_id=1" in settings
+    done, _ = told("works", "--info", "--device", "7", **driver)
+    assert done.returncode == 2
+    assert names(done.stderr.decode(), "GPU 7", "GPU 1")
 
 
 def test_nodes_that_cuda_leaves_to_the_cpu_are_told_and_strict_refuses_them(told):

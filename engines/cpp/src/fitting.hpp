@@ -105,17 +105,18 @@ auto first_loaded(const std::vector<Candidate>& candidates, Load load) {
   throw Unfit(joined(reasons));
 }
 
-/// The first backend that opens, and a notice if a GPU is there that could do better. If `strict`,
-/// the notice is an Error. The notice is empty if there is nothing to say. `count_gpus` is called
-/// only if the answer matters.
+/// The first backend that opens, and a notice if a GPU is there that could do better. The attempts
+/// are those that the bundle allows, so without a reason it has no engine. If `strict`, the notice
+/// is an Error. The notice is empty if there is nothing to say. `count_gpus` is called only if the
+/// answer matters.
 template <class Attempt, class CountGpus>
 auto first_opened(const std::vector<Attempt>& attempts, const std::filesystem::path& bundle,
-                  bool has_engines, CountGpus count_gpus, bool strict) {
+                  CountGpus count_gpus, bool strict) {
   std::vector<std::string> reasons;
   for (const Attempt& attempt : attempts) {
     try {
       auto opened = attempt();
-      if (reasons.empty() && !has_engines && !opened->on_gpu()) {
+      if (reasons.empty() && !opened->on_gpu()) {
         reasons = {bundle.string() + " has no engine yet; build one with: mrcfa build " +
                    bundle.string()};
       }

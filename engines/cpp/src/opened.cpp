@@ -54,8 +54,7 @@ std::unique_ptr<Runner> best(const Bundle& bundle, const Options& options) {
           [&backend, &bundle, &options] { return opened(backend, bundle, options, ""); });
     }
   }
-  auto [runner, sentence] =
-      first_opened(attempts, bundle.path(), has_engines, count_gpus, options.strict);
+  auto [runner, sentence] = first_opened(attempts, bundle.path(), count_gpus, options.strict);
   if (!sentence.empty()) {
     notice(sentence);
   }

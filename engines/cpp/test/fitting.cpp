@@ -73,8 +73,7 @@ class Policy {
     }
     attempts.emplace_back([this] { return onnxruntime(); });
     const auto gpus = [this] { return static_cast<int>(machine_.at("gpus").size()); };
-    auto [opened, sentence] =
-        mrcfa::first_opened(attempts, bundle(), !engines_.empty(), gpus, asked_.at("strict"));
+    auto [opened, sentence] = mrcfa::first_opened(attempts, bundle(), gpus, asked_.at("strict"));
     return {std::move(opened), notice + sentence};
   }
 
