@@ -3,7 +3,7 @@
     python tests/attack_manifests.py BUNDLE COUNT [MRCFA-FUZZ]
 
 Each is opened, inspected and run for a frame, with five seconds for all; then the C++ reader has
-them, if the program that CMake builds with -DMRCFA_FUZZ=ON is named. Ends with 1 if one of them
+them, if the program that CMake builds with -DMRCFA_TESTS=ON is named. Ends with 1 if one of them
 met anything but a sentence, took longer, or if 500 MB were not enough.
 """
 

@@ -189,7 +189,6 @@ def _best(bundle: Bundle, options: Options) -> Backend:
             if record.can_run(bundle)
         ),
         bundle.path,
-        bool(bundle.manifest.engines),
         lambda: len(hardware.gpus()),
         options.strict,
     )

@@ -139,13 +139,13 @@ _Opened = TypeVar("_Opened", bound=Opened)
 def first_opened(
     attempts: Iterable[Callable[[], _Opened]],
     bundle: Path,
-    has_engines: bool,
     gpus: Callable[[], int],
     strict: bool,
 ) -> tuple[_Opened, str]:
     """The first backend that opens, and a notice if a GPU is there that could do better.
 
-    With `strict` the notice is an error. The notice is empty if there is nothing to say.
+    The attempts are those that the bundle allows, so without a reason it has no engine. With
+    `strict` the notice is an error. The notice is empty if there is nothing to say.
     """
     reasons: list[str] = []
     for attempt in attempts:
@@ -154,7 +154,7 @@ def first_opened(
         except (MissingExtra, Unfit) as error:
             reasons.append(str(error))
             continue
-        if not reasons and not has_engines and not opened.on_gpu:
+        if not reasons and not opened.on_gpu:
             reasons = [f"{bundle} has no engine yet; build one with: mrcfa build {bundle}"]
         if not reasons or not gpus():
             return opened, ""

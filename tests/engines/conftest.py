@@ -12,6 +12,7 @@ import pytest
 from cpp_library import (
     CPP,
     FAKE,
+    FAKE_DRIVER,
     FAKE_RTX,
     ONNXRUNTIME_SOURCES,
     OPTIMIZED,
@@ -61,7 +62,15 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
 
     def make(folder: Path) -> None:
         run(
-            *("cmake", "-S", CPP, "-B", folder, "-DMRCFA_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None"),
+            *(
+                "cmake",
+                "-S",
+                CPP,
+                "-B",
+                folder,
+                "-DMRCFA_TESTS=ON",
+                "-DCMAKE_BUILD_TYPE=None",
+            ),
             f"-DCMAKE_CXX_FLAGS={' '.join(OPTIMIZED)}",
             f"-DMRCFA_SANITIZE={SANITIZE}",
             f"-DMRCFA_GSTREAMER={'OFF' if missing() else 'ON'}",
@@ -120,7 +129,7 @@ def _fakes(name: str, words: tuple[Any, ...], once: Once) -> list[Path]:
 
     def make(folder: Path) -> None:
         folder.mkdir()
-        for source in TENSORRT_SOURCES:
+        for source in (*TENSORRT_SOURCES, FAKE_DRIVER):
             options = ("-c", *headers, *words, "-DMRCFA_ONNXRUNTIME")
             compiled(folder / f"{source.stem}.o", *options, source)
 

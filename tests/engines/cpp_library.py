@@ -102,8 +102,9 @@ def edit(path: Path, **changes: Any) -> None:
 
 TENSORRT_SOURCES = [
     CPP / f"src/{name}.cpp"
-    for name in ("opened", "tensorrt", "lane", "engines", "fitting", "context", "runtime_cache")
+    for name in ("opened", "tensorrt", "lane", "engines", "context", "runtime_cache")
 ]
+FAKE_DRIVER = CPP / "test/fake_gpu/driver.cpp"
 _DOUBLES = ("-I", CPP / "test/fake_gpu", "-I", CPP / "src")
 FAKE = (*_DOUBLES, '-DMRCFA_TENSORRT="tensorrt"')
 """Compiler words for a TensorRT and a CUDA that are made of the CPU."""
@@ -112,11 +113,11 @@ FAKE_RTX = (*_DOUBLES, '-DMRCFA_TENSORRT="rtx"', "-DFAKE_RTX")
 
 
 def library_objects(build: Path, *more: str) -> list[Path]:
-    """What the library is made of without its backends, and more of its sources."""
+    """The objects of the library without driver and backends, and those of more sources."""
     folder = build / "CMakeFiles"
-    names = ("stream", "streams", "logits", "notice", "driver", *more)
+    names = ("stream", "streams", "logits", "notice", *more)
     objects = [folder / f"mrcfa.dir/src/{name}.cpp.o" for name in names]
-    return [*folder.glob("mrcfa_bundle.dir/src/*.o"), *objects]
+    return [*folder.glob("mrcfa_core.dir/src/*.o"), *objects]
 
 
 def tool(build: Path) -> Path:

@@ -39,6 +39,16 @@ SKIPPED = {
         {},
         ("tensorrt fp16 sm75", "mrcfa::SelectTokens 1"),
     ),
+    "a GPU that others use alone": (
+        {},
+        {"FAKE_GPU_BUSY": "1"},
+        ("GPU 0", "cuDevicePrimaryCtxRetain", "cudaErrorDevicesUnavailable"),
+    ),
+    "other tensors": (
+        {"encoder": "decoder.onnx"},
+        {},
+        ("decoder.onnx", "image", "uint8 [1, 96, 160, 3]"),
+    ),
     "a runtime that is null": (
         {},
         {"FAKE_TENSORRT_NULL": "1"},
@@ -61,6 +71,14 @@ def test_what_is_skipped_on_a_gpu_is_told_and_strict_refuses_it(why, fake_gpu, c
     assert names(done.stderr.decode(), INSTEAD, path, *things)
 
 
+def test_an_engine_that_does_not_load_makes_room_for_the_next(fake_gpu, copy):
+    """The encoder of the FP16 engine has the tensors of FP32."""
+    done = fake_gpu(with_engines(copy, encoder="encoder.onnx"), "--info", "--strict")
+    assert "tensorrt (tensorrt fp32 sm75, Fake RTX)" in done.stdout.decode()
+    things = ("tensorrt fp32 sm75", "encoder.onnx", "base", "float16 [1, 124, 12, 20]")
+    assert names(done.stderr.decode(), *things)
+
+
 def test_without_a_gpu_nothing_is_skipped_and_nothing_said(fake_gpu, copy):
     for words in ((), ("--strict",)):
         done = fake_gpu(with_engines(copy), "--info", *words, FAKE_GPU_ABSENT="1")
@@ -68,16 +86,19 @@ def test_without_a_gpu_nothing_is_skipped_and_nothing_said(fake_gpu, copy):
         assert INSTEAD.encode() in done.stdout
 
 
-def test_a_build_without_tensorrt_says_so_where_a_gpu_is_seen(segment, copy, tmp_path):
-    run(
-        "c++",
-        "-shared",
-        "-fPIC",
-        "-o",
-        tmp_path / "libcuda.so.1",
-        CPP / "test/fake_gpu/libcuda.cpp",
-    )
-    driver = {"LD_LIBRARY_PATH": str(tmp_path)}
+@pytest.fixture(scope="module")
+def driver(once: Once) -> dict[str, str]:
+    """The environment of a machine whose driver has two GPUs, and a context on the second."""
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        library = folder / "libcuda.so.1"
+        run("c++", "-shared", "-fPIC", "-o", library, CPP / "test/fake_gpu/libcuda.cpp")
+
+    return {"LD_LIBRARY_PATH": str(once("driver", make))}
+
+
+def test_a_build_without_tensorrt_says_so_where_a_gpu_is_seen(segment, copy, driver):
     done = segment(copy, "--info", **driver)
     assert done.returncode == 0
     assert names(done.stderr.decode(), INSTEAD, f"mrcfa build {copy}")
@@ -125,6 +146,8 @@ def scenario(fake_library: list[Any], once: Once) -> Path:
         ("other-threads", {}),
         ("context-gone", {"ASAN_OPTIONS": "detect_leaks=0"}),
         ("gpu-lost", {"FAKE_GPU_LOST_AFTER": "2"}),
+        ("memory-full", {"FAKE_GPU_LOST_AFTER": "0", "FAKE_GPU_ERROR": "2"}),
+        ("call-failed", {"FAKE_GPU_LOST_AFTER": "0", "FAKE_GPU_ERROR": "1"}),
         ("pinned", {}),
         ("scratch-and-ranges", {}),
         ("in-flight", {}),
@@ -146,7 +169,7 @@ def test_what_an_error_leaves_behind_is_freed_in_its_context(part, fake_gpu, cop
 def test_tensorrt_rtx_is_asked_whether_it_can_be_captured(fake_rtx, copy):
     path = with_engines(copy, flavour="rtx")
     shown = fake_rtx(path, "--info", FAKE_GPU_NO_GRAPHS="capturable").stdout.decode()
-    assert "(rtx fp16 sm75, Fake RTX, no CUDA graphs)" in shown
+    assert "(rtx fp16 sm75, Fake RTX, without CUDA graphs)" in shown
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +177,7 @@ def cuda_provider(build: Path, onnxruntime: list[Any], once: Once) -> Segment:
     """mrcfa-segment with an ONNX Runtime that has a CUDA provider."""
     source = CPP / "test/fake_gpu/onnxruntime_cuda.cpp"
     headers = ("-isystem", include_of("onnxruntime_c_api.h"))
-    parts = [tool(build), *library_objects(build, "opened", *ONNXRUNTIME_SOURCES)]
+    parts = [tool(build), *library_objects(build, "opened", "driver", *ONNXRUNTIME_SOURCES)]
     real = ("-Wl,--no-as-needed", *onnxruntime, "-ldl")  # only the double refers to it, by name
     return runner_of(
         once("segment-cuda", lambda path: compiled(path, *headers, source, *parts, *real))
@@ -181,6 +204,14 @@ def test_onnxruntime_on_cuda_has_no_tf32_and_no_node_on_the_cpu(told):
     assert {"device_id=1", "use_tf32=0", "session.disable_cpu_ep_fallback=1"} <= set(settings)
     _, settings = told("works", "--info", "--backend", "onnxruntime:cpu")
     assert "session.disable_cpu_ep_fallback=1" not in settings
+
+
+def test_onnxruntime_on_cuda_takes_the_gpu_of_the_current_context(told, driver):
+    _, settings = told("works", "--info", **driver)
+    assert "device_id=1" in settings
+    done, _ = told("works", "--info", "--device", "7", **driver)
+    assert done.returncode == 2
+    assert names(done.stderr.decode(), "GPU 7", "GPU 1")
 
 
 def test_nodes_that_cuda_leaves_to_the_cpu_are_told_and_strict_refuses_them(told):

@@ -176,6 +176,9 @@ REFUSED = {
     "a plugin library that is not there": Refused(
         lambda path: with_engines(path, plugin=PLUGIN_NAME), "tensorrt", "fp16"
     ),
+    "an engine of other tensors": Refused(
+        lambda path: with_engines(path, encoder="decoder.fp16.onnx"), "tensorrt", "fp16"
+    ),
     "an engine cut short": Refused(
         lambda path: write(with_engines(path) / "encoder.fp16.onnx", b"plan"), "tensorrt"
     ),

@@ -64,7 +64,7 @@ def test_the_tensorrt_backend_works_without_graphs_and_its_name_says_if_it_must(
     done = fake_gpu(path, *words, frames=frames, FAKE_GPU_NO_GRAPHS=failing)
     assert np.array_equal(masks_in(done, frames), pythons_masks(bundle("b0"), "fp16", frames))
     shown = fake_gpu(path, *words, "--info", FAKE_GPU_NO_GRAPHS=failing).stdout.decode()
-    assert "tensorrt (tensorrt fp16 sm75, Fake RTX, no CUDA graphs)" in shown
+    assert "tensorrt (tensorrt fp16 sm75, Fake RTX, without CUDA graphs)" in shown
     assert (b"CUDA graphs" in done.stderr) is bool(failing)
 
 
@@ -97,8 +97,7 @@ def test_the_tensorrt_backend_gives_masks_of_a_bundle_with_logits(
             {},
             ("Fake RTX", "COPY/weights.safetensors", "10.3.0", "the plan's version tag is wrong"),
         ),
-        ({"encoder": "decoder.onnx"}, {}, ("'image'",)),
-        ({"decoder": "decoder.onnx"}, {}, ("encoder.fp16.onnx", "decoder.onnx", "manifest")),
+        ({"encoder": "decoder.onnx"}, {}, ("COPY/decoder.onnx", "image is missing")),
     ],
 )
 def test_an_engine_that_cannot_run_here_is_told_with_both_sides(
@@ -162,7 +161,7 @@ def test_without_a_gpu_the_real_libraries_end_in_one_sentence(build, copy, tmp_p
     (library,) = Path(folder).glob("libtensorrt_rtx.so.*")
     program = compiled(
         tmp_path / "segment",
-        *(*words, *TENSORRT_SOURCES, *library_objects(build), tool(build)),
+        *(*words, *TENSORRT_SOURCES, *library_objects(build, "driver"), tool(build)),
         *(library, cudart, f"-Wl,-rpath,{folder}", f"-Wl,-rpath,{cudart.parent}"),
     )
     path = with_engines(copy, flavour="rtx")

@@ -1,10 +1,11 @@
-// MRCFA video segmentation in C++: frames in, masks out, with the memory of earlier frames kept in
-// between. The only public header of the library.
+// MRCFA video segmentation in C++: frames in, masks out. The memory of earlier frames is kept in
+// between. This is the only public header of the library.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -17,39 +18,42 @@
 
 namespace mrcfa {
 
-/// Bad input or a machine that lacks something: one sentence with the thing and the remedy. All
-/// that this library throws but for std::bad_alloc.
+/// Bad input, or a machine that lacks something: one sentence that names the thing and the remedy.
+/// The library throws nothing else but std::bad_alloc.
 class MRCFA_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Where a frame or a mask lies.
+/// The memory that holds a frame or a mask.
 enum class Memory : std::uint8_t { host, device };
 
 struct Options {
   /// `auto`, `tensorrt`, `onnxruntime`, `onnxruntime:cpu` or `onnxruntime:cuda`. `auto` takes
-  /// TensorRT if the bundle has an engine that runs here, else ONNX Runtime. What follows the colon
-  /// of `tensorrt:…` is the name or flavour of an engine, as `mrcfa inspect` shows it.
+  /// TensorRT if the bundle has an engine that loads here, else ONNX Runtime. After the colon of
+  /// `tensorrt:…` stands the name or flavour of an engine, as `mrcfa inspect` shows it. Engines are
+  /// tried in order of preference until one loads; standard error says why better ones were
+  /// skipped.
   std::string backend = "auto";
-  /// Throw where a GPU is there and cannot be used as `auto` and ONNX Runtime should: something
-  /// else than TensorRT runs, or the CPU, or single nodes on it. Otherwise that is said on standard
-  /// error, and the work goes on.
+  /// Throw if a GPU is there, but `auto` finds no engine for it, or ONNX Runtime has to use the CPU
+  /// for a graph or for single nodes. Otherwise standard error says so, and the work goes on.
   bool strict = false;
-  /// `fp32`, `fp16`, `int8` or `fp8`; empty takes fp32 on a CPU and fp16 on a GPU, where the bundle has it.
+  /// `fp32`, `fp16`, `int8` or `fp8`. Empty prefers fp32 on a CPU and fp16 on a GPU.
   std::string precision;
-  /// Threads of ONNX Runtime on the CPU; 0 lets it choose.
+  /// The number of threads of ONNX Runtime on the CPU; 0 lets it choose.
   int threads = 0;
-  /// Index of the GPU. The work is done in the CUDA context that is current where the stream is
-  /// made, if it is on that GPU, else in the GPU's primary one; no call changes the caller's.
-  int device = 0;
-  /// A cudaStream_t of that context to work on, which must outlive the stream; null for one of its
-  /// own.
+  /// The index of the GPU. By default that of the CUDA context that is current where the stream is
+  /// made, or else 0. The work is done in that context if it is on the GPU, else in the GPU's
+  /// primary one; no call changes the caller's.
+  std::optional<int> device;
+  /// A cudaStream_t of that context to work on, which must outlive the stream. Null stands for a
+  /// CUDA stream of its own.
   void* cuda_stream = nullptr;
-  /// Launch each frame's kernels as CUDA graphs; where TensorRT cannot, the backend's name says so.
+  /// Launch each frame's kernels as CUDA graphs. Where that is not done, because TensorRT cannot or
+  /// this is false, the backend's name ends with `without CUDA graphs`.
   bool cuda_graphs = true;
-  /// libmrcfa_plugin.so, for engines that were built with it; empty takes the environment variable
-  /// MRCFA_PLUGIN_LIBRARY.
+  /// The path of libmrcfa_plugin.so, for engines that were built with it. If it is empty, the
+  /// environment variable MRCFA_PLUGIN_LIBRARY names it.
   std::filesystem::path plugin_library;
 };
 
@@ -57,28 +61,28 @@ struct Colour {
   std::uint8_t red, green, blue;
 };
 
-/// What a stream runs, and what the numbers in its masks mean.
+/// Facts about a stream: what runs, and what the numbers in its masks mean.
 struct Info {
-  std::string backend;  ///< As it reported itself: `onnxruntime (CPU, fp32)`.
+  std::string backend;  ///< The backend's own name: `onnxruntime (CPU, fp32)`.
   std::string dataset;
   std::string backbone;
-  int height;  ///< Of the frames that the bundle takes.
+  int height;  ///< The size of the frames that the bundle takes.
   int width;
   std::vector<std::string> classes;
   std::vector<Colour> palette;
   bool trained;        ///< False if the weights are random and the masks meaningless.
   std::string method;  ///< `mrcfa`, `feature-pyramid`, or `segformer`, which has no memory.
-  int streams;         ///< That the bundle runs at once: 1 unless exported with `--streams`.
+  int streams;         ///< How many the bundle runs at once: 1 unless exported with `--streams`.
 };
 
-/// One video. On a bundle for several streams it takes the place of all, at their cost.
+/// One video. On a bundle for several streams it takes the place of all of them, at their cost.
 ///
 ///     mrcfa::Stream stream("bundles/vspw-b1");
 ///     stream.segment(rgb, height, width, mask);
 ///
-/// A stream belongs to one thread at a time and may be handed from one to another; different
-/// streams may run in different threads at once, siblings too. One that was moved from can only be
-/// assigned to or destroyed.
+/// A stream belongs to one thread at a time and may be handed from one thread to another. Different
+/// streams may run in different threads at once, siblings too. A stream that was moved from can
+/// only be assigned to or destroyed.
 class MRCFA_API Stream {
  public:
   explicit Stream(const std::filesystem::path& bundle, const Options& options = {});
@@ -88,18 +92,18 @@ class MRCFA_API Stream {
   Stream& operator=(const Stream&) = delete;
   ~Stream();
 
-  /// Segment the next frame: `rgb` is height × width × 3 bytes, `mask` receives height × width
-  /// bytes, a class per pixel. The frame must have the bundle's size: resizing lives in the graphs.
-  /// A frame on the device is read on the stream's CUDA stream, so it is written on that
-  /// (`Options::cuda_stream`) or is complete before the call.
+  /// Segments the next frame: `rgb` is height × width × 3 bytes, `mask` receives height × width
+  /// bytes, a class per pixel. The frame must have the bundle's size, because the graphs resize.
+  /// A frame on the device is read on the stream's CUDA stream, so it must be written on that one
+  /// (`Options::cuda_stream`) or be complete before the call.
   ///
   /// Returns when the mask is there. The one exception is TensorRT on a caller's CUDA stream with
-  /// the mask on the device: that is queued, and both pointers must stay valid until it is done.
-  /// After an error the stream's memory is what it was before the frame, unless a GPU failed.
+  /// the mask on the device: the work is queued, and both pointers must stay valid until it is
+  /// done. After an error the stream's memory is as it was before the frame, unless a GPU failed.
   void segment(const std::uint8_t* rgb, int height, int width, std::uint8_t* mask,
                Memory rgb_in = Memory::host, Memory mask_in = Memory::host);
 
-  /// Segment with two frames in flight: begin the next frame now, and take its mask from `result`
+  /// Segments with two frames in flight: begins the next frame now, and `result` gives its mask
   /// later. With TensorRT, upload and encoder of a frame then run beside decoder and download of
   /// the one before; ONNX Runtime computes the mask at once. The masks are those of `segment`.
   ///
@@ -110,19 +114,19 @@ class MRCFA_API Stream {
   ///     }
   ///     stream.result(mask);
   ///
-  /// A frame on the host may be changed when the call returns; one on the device is read as in
-  /// `segment`, and must stay as it is until its mask is there or `reset` returned. At most two
+  /// A frame on the host may be changed when the call returns. A frame on the device is read as in
+  /// `segment`, and must not change until its mask is there or `reset` has returned. At most two
   /// frames are in flight.
   void submit(const std::uint8_t* rgb, int height, int width, Memory rgb_in = Memory::host);
 
-  /// The mask of the oldest frame in flight, with `segment`'s promise of when it is there.
+  /// Gives the mask of the oldest frame in flight, and returns as `segment` does.
   void result(std::uint8_t* mask, Memory mask_in = Memory::host);
 
-  /// Forget all frames, also those in flight: the next one starts a new video.
+  /// Forgets all frames, also those in flight: the next one starts a new video.
   void reset();
 
   /// Another video over the same loaded graphs or engines, such as a second camera. It has the same
-  /// options, a caller's CUDA stream among them.
+  /// options, also the caller's CUDA stream.
   [[nodiscard]] Stream sibling() const;
 
   [[nodiscard]] const Info& info() const noexcept;
@@ -139,8 +143,8 @@ class MRCFA_API Stream {
 ///     streams.segment({left, nullptr, right, …}, height, width, masks);
 ///
 /// Each of the `info().streams` slots has a memory of its own, and its masks are those of a lone
-/// stream. Cameras may come and go: `reset` a slot, and another one may take it. Threads and moves
-/// are as with `Stream`.
+/// stream. Cameras may come and go: after `reset` another camera may use the slot. Threads and
+/// moves are as with `Stream`.
 class MRCFA_API Streams {
  public:
   explicit Streams(const std::filesystem::path& bundle, const Options& options = {});
@@ -150,17 +154,17 @@ class MRCFA_API Streams {
   Streams& operator=(const Streams&) = delete;
   ~Streams();
 
-  /// Segment the next frame of each slot, as `Stream::segment` does. A slot whose frame is null has
-  /// none this time: its memory stays as it is, and its mask is not written. The pointers' vectors
-  /// may go when the call returns. ONNX Runtime takes frames and masks of several streams on the
-  /// host alone.
+  /// Segments the next frame of each slot, as `Stream::segment` does. A slot whose frame is null
+  /// has none this time: its memory stays as it is, and its mask is not written. The vectors may be
+  /// destroyed when the call returns. With ONNX Runtime, frames and masks of several streams must
+  /// be on the host.
   void segment(const std::vector<const std::uint8_t*>& frames, int height, int width,
                const std::vector<std::uint8_t*>& masks, Memory frames_in = Memory::host,
                Memory masks_in = Memory::host);
 
-  /// The slot's next frame starts a new video.
+  /// Lets the slot's next frame start a new video.
   void reset(int slot);
-  /// The same for all slots.
+  /// Lets every slot's next frame start a new video.
   void reset();
 
   [[nodiscard]] const Info& info() const noexcept;

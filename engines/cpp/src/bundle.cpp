@@ -43,7 +43,7 @@ const Variant* Bundle::find_variant(const std::string& precision, Device device)
     return std::pair(variant.device != device,
                      variant.precision != (device == Device::cpu ? "fp32" : "fp16"));
   };
-  const Variant* best = nullptr;  // of equals the first by name
+  const Variant* best = nullptr;  // the first by name if several are equal
   for (const Variant& variant : manifest_.variants) {
     const bool runs = device == Device::cpu || variant.device == Device::gpu;
     if (runs && (precision.empty() || precision == variant.precision) &&
@@ -70,7 +70,8 @@ const Variant& Bundle::variant(const std::string& precision, Device device) cons
                 " --data DATA"
           : "export it with --variants " + (gpu && wanted == "fp32" ? "fp32-gpu" : wanted);
   throw Unfit(path_.string() + " has no " + (precision.empty() ? "" : precision + " ") +
-              "graphs for " + (gpu ? "a GPU" : "a CPU") + ", only " + listed(names) + "; " + remedy);
+              "graphs for " + (gpu ? "a GPU" : "a CPU") + ", only " + listed(names) + "; " +
+              remedy);
 }
 
 std::string Bundle::read(const std::string& name) const {
@@ -106,7 +107,7 @@ fs::path Bundle::inside(const std::string& name) const {
       !name.empty() && name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
   if (plain) {
     std::error_code failure;
-    // Follows links, so that a link to elsewhere is caught too.
+    // Follows links, so that a link out of the directory is refused too.
     const fs::path place = fs::weakly_canonical(path_ / name, failure);
     if (!failure && place.parent_path() == fs::weakly_canonical(path_, failure) && !failure) {
       return path_ / name;

@@ -8,16 +8,10 @@
 
 namespace mrcfa {
 
-/// A backend that cannot run this bundle on this machine; `auto` goes on to the next one.
+/// An engine or a backend cannot run this bundle on this machine; another one may.
 class Unfit : public Error {
  public:
   using Error::Error;
-};
-
-/// The same, for a machine without a GPU: nothing was skipped then.
-class NoGpu : public Unfit {
- public:
-  using Unfit::Unfit;
 };
 
 /// A bundle on disk. Opening reads the manifest alone; `read` checks each file when asked.
@@ -30,16 +24,16 @@ class Bundle {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
 
-  /// What runs best on such a device, of that precision unless it is empty; null if nothing does. A
-  /// CPU also runs what was laid out for GPUs, but no GPU runs what was laid out for CPUs.
+  /// The variant of that precision that runs best on such a device; null if there is none. An empty
+  /// precision stands for any. A CPU also runs a variant for GPUs, but no GPU runs one for CPUs.
   [[nodiscard]] const Variant* find_variant(const std::string& precision, Device device) const;
-  /// The same, but Unfit if nothing does.
+  /// The same, but Unfit if there is none.
   [[nodiscard]] const Variant& variant(const std::string& precision, Device device) const;
 
-  /// The content of one of the bundle's files, once its size and hash are as the manifest says.
-  /// What was checked is what is returned, so a file that changes meanwhile cannot slip through.
+  /// The content of one of the bundle's files, if its size and hash are those of the manifest. The
+  /// bytes that were checked are returned, so a file that changes meanwhile cannot slip through.
   [[nodiscard]] std::string read(const std::string& name) const;
-  /// An ONNX file that is whole in itself and has the ends that the manifest names.
+  /// The content of an ONNX file that needs no other file and has the tensors of the manifest.
   [[nodiscard]] std::string read_graph(const Graph& graph) const;
 
  private:

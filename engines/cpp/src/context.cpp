@@ -2,17 +2,18 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 #include "bundle.hpp"
-#include "cuda.hpp"
 
 namespace mrcfa::cuda {
 namespace {
 
-/// As of CUDA 12.0; later forms of these functions take other arguments.
+/// The form that the functions have in CUDA 12.0; later forms take other arguments.
 [[maybe_unused]] constexpr unsigned kAbi = 12000;
 
-/// One of the driver's functions, found by name: a program that links the driver does not start
-/// where there is none.
+/// Finds a function of the driver by name. A program that links the driver instead does not start
+/// on machines without one.
 template <class Function>
 void find(const char* name, Function& function) {
   void* address = nullptr;
@@ -55,20 +56,23 @@ struct Driver {
   }
 };
 
-/// The runtime's errors have the driver's numbers.
-cudaError_t as_runtime(CUresult result) {
-  return static_cast<cudaError_t>(result);
+/// Throws Unfit if the device cannot be used. The runtime's errors have the driver's numbers.
+void check_usable(CUresult result, const char* call, int device) {
+  if (result != CUDA_SUCCESS) {
+    throw Unfit("GPU " + std::to_string(device) + " cannot be used: CUDA's " + call +
+                " failed: " + cudaGetErrorName(static_cast<cudaError_t>(result)));
+  }
 }
 
 }  // namespace
 
 Context::Context(int device) {
   const Driver& driver = Driver::get();
-  check(as_runtime(driver.device_get(&device_, device)), "be found");
+  check_usable(driver.device_get(&device_, device), "cuDeviceGet", device);
   CUdevice other = 0;
   driver.get_current(&context_);
   if (context_ == nullptr || driver.get_device(&other) != CUDA_SUCCESS || other != device_) {
-    check(as_runtime(driver.retain(&context_, device_)), "start");
+    check_usable(driver.retain(&context_, device_), "cuDevicePrimaryCtxRetain", device);
     retained_ = true;
   }
 }

@@ -1,7 +1,7 @@
 // The CUDA context in which a bundle's engines live, and how it is made current and left again.
 //
-// Contexts are the driver's business: the runtime's `cudaSetDevice` makes a context on the GPU that
-// it is given, so restoring the caller's state with it would start one on GPU 0.
+// The driver's API is used for contexts. The runtime's `cudaSetDevice` makes a context on the GPU
+// that it is given, so restoring the caller's state with it would start one on GPU 0.
 #pragma once
 
 #include <cuda.h>
@@ -11,8 +11,8 @@
 
 namespace mrcfa::cuda {
 
-/// The context that is current where this is made, if it is on that GPU, or else the GPU's primary
-/// one, which then stays alive as long as this.
+/// The context that is current where this object is made, if it is on that GPU. Otherwise the GPU's
+/// primary context, which lives at least as long as this object. Unfit if the GPU cannot be used.
 class Context {
  public:
   explicit Context(int device);
@@ -20,7 +20,7 @@ class Context {
   Context& operator=(const Context&) = delete;
   ~Context();
 
-  /// Whether it is the thread's current one now; not if it has gone.
+  /// Makes it the thread's current context; false if it is gone.
   [[nodiscard]] bool push() const noexcept;
   void pop() const noexcept;
 
@@ -30,8 +30,8 @@ class Context {
   bool retained_ = false;
 };
 
-/// Makes a context the thread's current one for a while: a stream may be handed to any thread.
-/// Whatever was current before is again afterwards, be it none.
+/// Makes a context the thread's current one as long as this object lives, because a stream may be
+/// handed to any thread. Afterwards the context before it is current again, or none.
 class Current {
  public:
   explicit Current(const Context& context);
@@ -43,9 +43,10 @@ class Current {
   const Context& context_;
 };
 
-/// A `T` that is made in the context, and destroyed in it by whichever thread lets go of it last;
-/// what a constructor that throws had made goes in it too. If the context went first it took
-/// everything on the GPU along, and TensorRT would crash without it: the rest is left alone then.
+/// A `T` that is made in the context and destroyed in it, in whichever thread drops it last. The
+/// parts that a throwing constructor had made are destroyed in it too. If the context is gone
+/// already, so is everything on the GPU, and TensorRT would crash without a context; the object is
+/// then never destroyed.
 template <class T, class... Arguments>
 std::shared_ptr<T> made_in(const std::shared_ptr<const Context>& context,
                            Arguments&&... arguments) {

@@ -1,5 +1,5 @@
-// What the TensorRT backend needs of CUDA, as objects that clean up after themselves. All of it
-// works in the context that is current.
+// Objects for CUDA's memory, streams, events and graphs that free themselves. All of them work in
+// the context that is current.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,22 +10,16 @@
 #include <string>
 #include <type_traits>
 
+#include "failure.hpp"
 #include "mrcfa.hpp"
 
 namespace mrcfa::cuda {
 
-inline void check(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) {
-    return;
+/// Throws an Error that names the call and says what its failure means for the work.
+inline void check(cudaError_t status, const char* call) {
+  if (status != cudaSuccess) {
+    throw Error(explained(status, call, cudaGetErrorName(status)));
   }
-  const std::string failure = std::string("failed to ") + what + ": " + cudaGetErrorString(status);
-  if (status == cudaErrorMemoryAllocation) {
-    throw Error("the GPU " + failure + "; nvidia-smi shows who holds its memory");
-  }
-  throw Error(
-      "the GPU stopped working (it " + failure +
-      "), and what ran on it is lost; look for the reason in the system's log (dmesg), then "
-      "start the program anew");
 }
 
 struct Free {
@@ -35,20 +29,20 @@ using DeviceMemory = std::unique_ptr<void, Free>;
 
 inline DeviceMemory device_memory(std::size_t bytes) {
   void* memory = nullptr;
-  check(cudaMalloc(&memory, bytes), "give memory");
+  check(cudaMalloc(&memory, bytes), "cudaMalloc");
   return DeviceMemory(memory);
 }
 
 struct FreeHost {
   void operator()(std::uint8_t* memory) const { cudaFreeHost(memory); }
 };
-/// Host memory that the GPU copies from and to by itself; other memory passes through a buffer of
-/// the driver, which holds up the thread.
+/// Host memory that the GPU reads and writes by itself. Other memory passes through a buffer of the
+/// driver, which blocks the thread.
 using PinnedMemory = std::unique_ptr<std::uint8_t, FreeHost>;
 
 inline PinnedMemory pinned_memory(std::size_t bytes) {
   void* memory = nullptr;
-  check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "give host memory");
+  check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
   return PinnedMemory(static_cast<std::uint8_t*>(memory));
 }
 
@@ -61,35 +55,36 @@ struct Destroy {
 template <class Handle>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy>;
 
-/// Does not wait for the legacy default stream, on which nothing can be captured.
+/// A stream that does not wait for the legacy default stream, which cannot be captured.
 inline Owned<cudaStream_t> new_stream() {
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return Owned<cudaStream_t>(stream);
 }
 
 inline Owned<cudaEvent_t> new_event() {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   return Owned<cudaEvent_t>(event);
 }
 
-/// What was queued on the stream before is done once the event is reached.
+/// Records the event: it is reached once all work that is in the stream now is done.
 inline void record(const Owned<cudaEvent_t>& event, cudaStream_t stream) {
-  check(cudaEventRecord(event.get(), stream), "run the engines");
+  check(cudaEventRecord(event.get(), stream), "cudaEventRecord");
 }
 
-/// What is queued on the stream from now on waits for the event.
+/// Lets later work of the stream wait for the event; the host does not wait.
 inline void wait(cudaStream_t stream, const Owned<cudaEvent_t>& event) {
-  check(cudaStreamWaitEvent(stream, event.get(), 0), "run the engines");
+  check(cudaStreamWaitEvent(stream, event.get(), 0), "cudaStreamWaitEvent");
 }
 
-/// What `work` queues on `stream`, as one graph; an Error if something in it cannot be captured,
-/// which changes nothing else.
+/// A graph of the work that `work` queues on `stream`. An Error if any of it cannot be captured;
+/// nothing is queued then.
 template <class Work>
 Owned<cudaGraphExec_t> captured(cudaStream_t stream, Work work) {
-  // Thread-local: other threads may go on allocating memory meanwhile.
+  // Thread-local, so that other threads may allocate memory meanwhile.
   cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  const char* call = "cudaStreamBeginCapture";
   std::string failure;
   cudaGraph_t graph = nullptr;
   if (status == cudaSuccess) {
@@ -99,15 +94,17 @@ Owned<cudaGraphExec_t> captured(cudaStream_t stream, Work work) {
       failure = error.what();
     }
     status = cudaStreamEndCapture(stream, &graph);
+    call = "cudaStreamEndCapture";
   }
   const Owned<cudaGraph_t> owner(graph);
   cudaGraphExec_t made = nullptr;
   if (status == cudaSuccess && failure.empty()) {
     status = cudaGraphInstantiateWithFlags(&made, graph, 0);
+    call = "cudaGraphInstantiate";
   }
   if (status != cudaSuccess || !failure.empty()) {
-    cudaGetLastError();  // a failure here is an answer, and must not surface in a later call
-    throw Error(failure.empty() ? cudaGetErrorString(status) : failure);
+    cudaGetLastError();  // this failure is handled, and must not surface in a later call
+    throw Error(failure.empty() ? explained(status, call, cudaGetErrorName(status)) : failure);
   }
   return Owned<cudaGraphExec_t>(made);
 }

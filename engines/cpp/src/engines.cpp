@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "cuda.hpp"
+#include "driver.hpp"
 #include "log.hpp"
 
 namespace mrcfa {
@@ -12,27 +13,20 @@ namespace {
 constexpr const char* kPlugin = "mrcfa::SelectTokens 1";
 constexpr const char* kPluginVariable = "MRCFA_PLUGIN_LIBRARY";
 
-/// 13000 -> `13.0`
-std::string release(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
 int driver_version() {
   int version = 0;
   cudaDriverGetVersion(&version);  // 0 without one
   return version;
 }
 
-std::string driver_release() {
-  return release(driver_version());
-}
-
 Library library() {
+  int cuda = 0;
+  cudaRuntimeGetVersion(&cuda);
   return {MRCFA_TENSORRT,
           std::to_string(getInferLibMajorVersion()) + "." +
               std::to_string(getInferLibMinorVersion()) + "." +
               std::to_string(getInferLibPatchVersion()),
-          getInferLibBuildVersion()};
+          getInferLibBuildVersion(), cuda};
 }
 
 TensorSpec spec_of(const nvinfer1::ICudaEngine& engine, const char* name) {
@@ -51,64 +45,84 @@ TensorSpec spec_of(const nvinfer1::ICudaEngine& engine, const char* name) {
       spec.dtype = "uint8";
       break;
     default:
-      break;  // of no size, which `Engines::check` refuses
+      spec.dtype = "another type";  // which no manifest has
+      break;
   }
   const nvinfer1::Dims shape = engine.getTensorShape(name);
   spec.shape.assign(shape.d, shape.d + std::max(shape.nbDims, 0));
   return spec;
 }
 
+const Variant& variant_of(const Bundle& bundle, const Engine& engine) {
+  const auto& variants = bundle.manifest().variants;
+  return *std::find_if(variants.begin(), variants.end(),
+                       [&](const Variant& variant) { return variant.name == engine.variant; });
+}
+
+/// What is missing, too much or different in the tensors of a plan; empty if nothing is.
+std::string differences(const std::vector<TensorSpec>& found, const Graph& graph) {
+  std::vector<TensorSpec> wanted = graph.inputs;
+  wanted.insert(wanted.end(), graph.outputs.begin(), graph.outputs.end());
+  const auto shown = [](const std::vector<TensorSpec>& specs, const std::string& name) {
+    const auto spec = std::find_if(specs.begin(), specs.end(),
+                                   [&](const TensorSpec& one) { return one.name == name; });
+    return spec == specs.end() ? "missing" : spec->shown();
+  };
+  std::string made;
+  const auto compare = [&](const std::string& name) {
+    if (shown(found, name) != shown(wanted, name)) {
+      made += (made.empty() ? "" : ", ") + name + " is " + shown(found, name) + " instead of " +
+              shown(wanted, name);
+    }
+  };
+  for (const TensorSpec& spec : wanted) {
+    compare(spec.name);
+  }
+  for (const TensorSpec& spec : found) {
+    if (shown(wanted, spec.name) == "missing") {
+      compare(spec.name);
+    }
+  }
+  return made;
+}
+
 }  // namespace
 
-Gpu gpu_of(int index) {
+Gpu gpu_of(std::optional<int> device) {
   int count = 0;
-  int needed = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  const int driver = driver_version();
-  cudaRuntimeGetVersion(&needed);
-  if (status == cudaErrorInsufficientDriver && driver > 0) {
-    throw Unfit("this build of mrcfa is for CUDA " + release(needed) +
-                " and NVIDIA's driver knows CUDA up to " + release(driver) +
-                "; update the driver, or build mrcfa with that CUDA");
+  if (status == cudaErrorInsufficientDriver && driver_version() > 0) {
+    throw Unfit(old_driver(library().cuda, driver_version()));
   }
   if (status != cudaSuccess || count == 0) {
-    const bool none = driver == 0 || status == cudaErrorNoDevice || status == cudaSuccess;
-    const std::string sentence =
-        std::string("no GPU can be used here: ") +
-        cudaGetErrorString(status == cudaSuccess ? cudaErrorNoDevice : status) +
-        "; choose onnxruntime:cpu to run without one";
-    if (none) {
-      throw NoGpu(sentence);
-    }
-    throw Unfit(sentence);
+    throw Unfit(std::string("no GPU can be used here: ") +
+                cudaGetErrorString(status == cudaSuccess ? cudaErrorNoDevice : status) +
+                "; choose onnxruntime:cpu to run without one");
   }
-  if (index < 0) {
-    throw Error("device is " + std::to_string(index) + "; GPUs are counted from 0");
-  }
-  if (index >= count) {
-    throw Error("there is no GPU " + std::to_string(index) + "; the last one here is " +
-                std::to_string(count - 1));
-  }
+  const int index = chosen_device(device, current_gpu(), count);
   cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, index), "describe itself");
+  cuda::check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
   return {index, properties.name, 10 * properties.major + properties.minor};
 }
 
+Machine machine_of(const Gpu& gpu) {
+  return {gpu, driver_version(), library()};
+}
+
 Engines::Engines(std::shared_ptr<const cuda::Context> the_context, Gpu the_gpu,
-                 const Bundle& bundle, const Options& options, const std::string& which)
+                 const Bundle& bundle, const Options& options, const Engine& the_engine)
     : context(std::move(the_context)),
       gpu(std::move(the_gpu)),
+      engine(the_engine),
       stream(static_cast<cudaStream_t>(options.cuda_stream)),
       graphs(options.cuda_graphs),
       network(bundle.manifest().size),
       frame(bundle.manifest().frame),
       streams(static_cast<std::size_t>(bundle.manifest().streams)) {
-  const Engine& engine = fitting_engine(bundle, which, options.precision, gpu, library());
-  name = name_of(engine) + ", " + gpu.name;
-  runtime = Log::made<Unfit>(
-      [] { return nvinfer1::createInferRuntime(Log::get()); },
-      library().title() + " does not start",
-      "; NVIDIA's driver knows CUDA up to " + driver_release() + ", which may be too old");
+  runtime = Log::made<Unfit>([] { return nvinfer1::createInferRuntime(Log::get()); },
+                             library().title() + " does not start",
+                             "; NVIDIA's driver supports CUDA up to " + release(driver_version()) +
+                                 ", which may be too old");
   // A version-compatible engine brings its own runtime as host code, which must be allowed.
   runtime->setEngineHostCodeAllowed(engine.version_compatible);
   if (engine.plugin) {
@@ -118,14 +132,11 @@ Engines::Engines(std::shared_ptr<const cuda::Context> the_context, Gpu the_gpu,
       throw Unfit("the engine " + name_of(engine) + " needs a plugin: " + error.what());
     }
   }
-  encoder = part(bundle, engine, engine.encoder);
-  decoder = part(bundle, engine, engine.decoder);
-  const std::int64_t count = bundle.manifest().streams;
-  image = {"image", "uint8", {count, frame.height, frame.width, 3}};
-  answer = bundle.manifest().output == "mask"
-               ? TensorSpec{"mask", "uint8", {count, frame.height, frame.width}}
-               : named(decoder.tensors, "logits");
-  check(bundle, engine);
+  const Variant& variant = variant_of(bundle, engine);
+  encoder = part(bundle, engine.encoder, variant.encoder);
+  decoder = part(bundle, engine.decoder, variant.decoder);
+  image = named(encoder.tensors, "image");
+  answer = named(decoder.tensors, bundle.manifest().output);
   const auto& files = bundle.manifest().files;
   cache = std::make_unique<RuntimeCache>(
       *encoder.engine,
@@ -154,47 +165,29 @@ void Engines::load_plugin(std::filesystem::path library) const {
   if (!std::filesystem::is_regular_file(library, ignored)) {
     throw Error("the plugin library " + library.string() + " does not exist");
   }
-  Log::forget();
+  Log::clear();
   registry.loadLibrary(std::filesystem::absolute(library, ignored).c_str());
   if (!registered()) {
-    throw Error(library.string() + " does not provide " + kPlugin + ": " + Log::complaint());
+    throw Error(library.string() + " does not provide " + kPlugin + ": " + Log::first_error());
   }
 }
 
-Part Engines::part(const Bundle& bundle, const Engine& engine, const std::string& file) const {
+Part Engines::part(const Bundle& bundle, const std::string& file, const Graph& graph) const {
   const std::string plan = bundle.read(file);
+  const std::string path = (bundle.path() / file).string();
   Part made{
       Log::made<Unfit>([&] { return runtime->deserializeCudaEngine(plan.data(), plan.size()); },
-                       library().title() + " on " + gpu.name + " cannot load " +
-                           (bundle.path() / file).string() + ", built with " + engine.tensorrt),
+                       library().title() + " on " + gpu.name + " cannot load " + path +
+                           ", built with " + engine.tensorrt),
       {}};
   for (int i = 0; i < made.engine->getNbIOTensors(); ++i) {
     made.tensors.push_back(spec_of(*made.engine, made.engine->getIOTensorName(i)));
   }
+  if (const std::string wrong = differences(made.tensors, graph); !wrong.empty()) {
+    throw Unfit(path + " has other tensors than the manifest says (" + wrong +
+                "); build it again with: mrcfa build " + bundle.path().string());
+  }
   return made;
-}
-
-/// Refuses engines whose tensors are not those of the manifest, or that do not fit each other.
-void Engines::check(const Bundle& bundle, const Engine& engine) const {
-  const auto same = [](const TensorSpec& one, const TensorSpec& other) {
-    const auto& shape = one.shape;
-    return one.dtype == other.dtype && shape == other.shape && one.bytes() > 0 &&
-           std::all_of(shape.begin(), shape.end(), [](std::int64_t length) { return length > 0; });
-  };
-  bool fits = same(named(encoder.tensors, "image"), image) &&
-              same(named(decoder.tensors, answer.name), answer);
-  for (const auto& [in, out] : state_of(decoder.tensors)) {
-    fits = fits && same(named(decoder.tensors, in), named(decoder.tensors, out));
-  }
-  for (const TensorSpec& feature : encoder.tensors) {
-    fits = fits && (feature.name == "image" || same(feature, named(decoder.tensors, feature.name)));
-  }
-  if (!fits) {
-    throw Error(engine.encoder + " and " + engine.decoder +
-                " do not have the tensors that the manifest names; build them anew with: "
-                "mrcfa build " +
-                bundle.path().string());
-  }
 }
 
 }  // namespace mrcfa

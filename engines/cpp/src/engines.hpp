@@ -1,4 +1,4 @@
-// A bundle's two engines in TensorRT, loaded and checked.
+// An engine of the bundle in TensorRT: its two plans, loaded and checked.
 #pragma once
 
 #include <NvInferRuntime.h>
@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,41 +17,43 @@
 
 namespace mrcfa {
 
-/// One plan and its tensors.
+/// A deserialised plan and its tensors.
 struct Part {
   std::unique_ptr<nvinfer1::ICudaEngine> engine;
   std::vector<TensorSpec> tensors;
 };
 
-/// The GPU of that index; Unfit if CUDA cannot be used, and NoGpu if that is because there is none.
-Gpu gpu_of(int index);
+/// The GPU that `chosen_device` chooses; Unfit if no GPU can be used.
+Gpu gpu_of(std::optional<int> device);
 
-/// Both engines and what is known about them; siblings share it, and nothing in it changes. To be
+/// The facts that decide which engines run on this GPU.
+Machine machine_of(const Gpu& gpu);
+
+/// Both plans of an engine, loaded and checked; siblings share them, and nothing in here changes.
+/// Whatever this machine refuses to load is an Unfit, so that another engine can be tried. To be
 /// made and destroyed in its context.
 struct Engines {
   Engines(std::shared_ptr<const cuda::Context> context, Gpu gpu, const Bundle& bundle,
-          const Options& options, const std::string& which);
+          const Options& options, const Engine& engine);
 
   std::shared_ptr<const cuda::Context> context;
   Gpu gpu;
-  cudaStream_t stream;  ///< The caller's, or null.
-  bool graphs;          ///< Whether to launch CUDA graphs.
+  Engine engine;
+  cudaStream_t stream;  ///< The caller's CUDA stream, or null.
+  bool graphs;          ///< True if engines should be launched as CUDA graphs.
   Size network;
   Size frame;
   std::size_t streams;  ///< The first axis of every tensor.
   TensorSpec image;
   TensorSpec answer;  ///< `mask` or `logits`.
-  std::string name;
   std::unique_ptr<nvinfer1::IRuntime> runtime;
   Part encoder;
   Part decoder;
-  std::unique_ptr<RuntimeCache> cache;  ///< Makes the contexts of both.
+  std::unique_ptr<RuntimeCache> cache;  ///< Makes the execution contexts of both plans.
 
  private:
   void load_plugin(std::filesystem::path library) const;
-  [[nodiscard]] Part part(const Bundle& bundle, const Engine& engine,
-                          const std::string& file) const;
-  void check(const Bundle& bundle, const Engine& engine) const;
+  [[nodiscard]] Part part(const Bundle& bundle, const std::string& file, const Graph& graph) const;
 };
 
 }  // namespace mrcfa

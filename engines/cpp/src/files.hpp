@@ -1,4 +1,4 @@
-// Reading and writing whole files, and the user's cache folder, as mrcfa/files.py has them.
+// Reading and writing whole files, and the user's cache folder. Python: mrcfa/machine/files.py.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,16 @@
 
 namespace mrcfa {
 
-/// What is in a file, or the first `most` bytes of it; an Error of Python's words if it cannot be
+/// The content of a file, or its first `most` bytes; an Error in Python's words if it cannot be
 /// read.
 std::string content_of(const std::filesystem::path& path,
                        std::uintmax_t most = std::numeric_limits<std::uintmax_t>::max());
 
-/// Beside its name first, then renamed: whoever sees the name sees all of it. An Error of Python's
-/// words if that cannot be done.
+/// Writes a file under another name first and renames it then, so that the name only ever stands
+/// for a complete file. An Error in Python's words if that fails.
 void write_whole(const std::filesystem::path& path, std::string_view content);
 
-/// Where the user's caches lie: what is lost with them can be made again. Empty if there is no
-/// home.
+/// The user's folder for caches, whose contents can be made again; empty if there is no home.
 std::filesystem::path cache_folder();
 
 }  // namespace mrcfa

@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "sentence.hpp"
 
 namespace mrcfa {
 namespace {
 
-/// `sm75+sm86`, or with other words around the numbers.
-std::string joined(const std::vector<int>& capabilities, const char* prefix, const char* between) {
-  std::string made;
+std::vector<std::string> with_prefix(const char* prefix, const std::vector<int>& capabilities) {
+  std::vector<std::string> made;
   for (const int capability : capabilities) {
-    made += (made.empty() ? "" : between) + std::string(prefix) + std::to_string(capability);
+    made.push_back(prefix + std::to_string(capability));
   }
   return made;
 }
@@ -22,35 +20,52 @@ const char* product_of(const std::string& flavour) {
   return flavour == "rtx" ? "TensorRT-RTX" : "TensorRT";
 }
 
-/// Whether this library loads what that one built: a build number behind the third dot is no
-/// matter.
-bool same_version(const Engine& engine, const std::string& here) {
-  const std::string& built = engine.tensorrt;
-  const std::string shared = engine.version_compatible ? here.substr(0, here.find('.')) : here;
-  return built == shared || built.rfind(shared + ".", 0) == 0;
+/// Up to its first `count` numbers: `10.3.0` for three of `10.3.0.26`.
+std::string beginning(const std::string& version, int count) {
+  std::size_t end = version.find('.');
+  for (; count > 1 && end != std::string::npos; --count) {
+    end = version.find('.', end + 1);
+  }
+  return version.substr(0, end);
 }
 
-/// Why the engine cannot run here, with both sides named; empty if it can.
-std::string misfit(const Engine& engine, const Gpu& gpu, const Library& library,
-                   const std::filesystem::path& path) {
+Candidate checked(const Engine& engine, const Machine& machine,
+                  const std::filesystem::path& bundle) {
+  const Library& library = machine.library;
   const std::string subject = "the engine " + name_of(engine);
+  const std::string build = "mrcfa build " + bundle.string();
   const auto& targets = engine.compute_capabilities;
-  const std::string build = "mrcfa build " + path.string();
-  if (std::find(targets.begin(), targets.end(), gpu.capability) == targets.end()) {
-    const std::string capability = std::to_string(gpu.capability);
-    return subject + " was built for " + joined(targets, "sm_", ", ") + " and " + gpu.name +
-           " is sm_" + capability + "; build one for it with: " + build + " --sm " + capability;
+  if (std::find(targets.begin(), targets.end(), machine.gpu.capability) == targets.end()) {
+    const std::string capability = std::to_string(machine.gpu.capability);
+    return {&engine,
+            subject + " was built for " + listed(with_prefix("sm_", targets)) + " and " +
+                machine.gpu.name + " is sm_" + capability + "; build one for it with: " + build +
+                " --sm " + capability,
+            true};
+  }
+  if (engine.flavour != "tensorrt" && engine.flavour != "rtx") {
+    return {&engine,
+            "unknown flavour " + in_quotes(engine.flavour) + "; choose one of tensorrt, rtx",
+            false};
   }
   if (engine.flavour != library.flavour) {
-    return subject + " needs " + product_of(engine.flavour) + " and this build of mrcfa has " +
-           library.product() + "; configure it with -DMRCFA_TENSORRT=" + engine.flavour;
+    return {&engine,
+            subject + " needs " + product_of(engine.flavour) + " and this build of mrcfa has " +
+                library.product() + "; configure it with -DMRCFA_TENSORRT=" + engine.flavour,
+            true};
   }
-  if (!same_version(engine, library.version)) {
-    return subject + " was built with " + library.product() + " " + engine.tensorrt +
-           " and this machine has " + library.version + "; build it again with: " + build +
-           ", or install " + engine.tensorrt;
+  const int parts = engine.version_compatible ? 1 : 3;  // TensorRT judges build numbers itself
+  if (beginning(engine.tensorrt, parts) != beginning(library.version, parts)) {
+    return {&engine,
+            subject + " was built with " + library.product() + " " + engine.tensorrt +
+                " and this machine has " + library.version + "; build it again with: " + build +
+                ", or install " + engine.tensorrt,
+            false};
   }
-  return "";
+  if (machine.driver / 1000 < library.cuda / 1000) {
+    return {&engine, old_driver(library.cuda, machine.driver), false};
+  }
+  return {&engine, "", false};
 }
 
 }  // namespace
@@ -64,46 +79,82 @@ std::string Library::title() const {
 }
 
 std::string name_of(const Engine& engine) {
-  return engine.flavour + " " + engine.precision + " " +
-         joined(engine.compute_capabilities, "sm", "+");
+  std::string targets;
+  for (const std::string& target : with_prefix("sm", engine.compute_capabilities)) {
+    targets += (targets.empty() ? "" : "+") + target;
+  }
+  return engine.flavour + " " + engine.precision + " " + targets;
 }
 
-const Engine& fitting_engine(const Bundle& bundle, const std::string& which,
-                             const std::string& precision, const Gpu& gpu, const Library& library) {
-  const std::vector<Engine>& all = bundle.manifest().engines;
-  std::vector<const Engine*> candidates;
-  for (auto engine = all.rbegin(); engine != all.rend(); ++engine) {
+std::vector<const Engine*> requested(const std::vector<Engine>& engines, const std::string& which,
+                                     const std::string& precision,
+                                     const std::filesystem::path& bundle) {
+  std::vector<const Engine*> found;
+  for (auto engine = engines.rbegin(); engine != engines.rend(); ++engine) {
     if ((which.empty() || which == name_of(*engine) || which == engine->flavour) &&
         (precision.empty() || precision == engine->precision)) {
-      candidates.push_back(&*engine);
+      found.push_back(&*engine);
     }
   }
-  std::stable_sort(
-      candidates.begin(), candidates.end(), [](const Engine* one, const Engine* other) {
-        const auto rank = [](const Engine& engine) {
-          return std::pair(engine.precision != "fp16", engine.compute_capabilities.size());
-        };
-        return rank(*one) < rank(*other);
-      });
-  if (candidates.empty()) {
+  if (found.empty()) {
     std::vector<std::string> names;
-    std::transform(all.begin(), all.end(), std::back_inserter(names), name_of);
+    std::transform(engines.begin(), engines.end(), std::back_inserter(names), name_of);
     const std::string wanted = which + (which.empty() || precision.empty() ? "" : " ") + precision;
-    throw Unfit(bundle.path().string() + " has no engine " + (wanted.empty() ? "yet" : wanted) +
+    throw Unfit(bundle.string() + " has no engine " + (wanted.empty() ? "yet" : wanted) +
                 " (it has " + (names.empty() ? "none" : listed(names)) +
-                "); build one with: mrcfa build " + bundle.path().string());
+                "); build one with: mrcfa build " + bundle.string());
   }
-  std::string reasons;
-  for (const Engine* engine : candidates) {
-    const std::string reason = misfit(*engine, gpu, library, bundle.path());
-    if (reason.empty()) {
-      return *engine;
-    }
-    if (reasons.find(reason) == std::string::npos) {
-      reasons += (reasons.empty() ? "" : "; ") + reason;
+  const auto rank = [](const Engine* engine) {
+    return std::pair(engine->precision != "fp16", engine->compute_capabilities.size());
+  };
+  std::stable_sort(found.begin(), found.end(),
+                   [&](const Engine* one, const Engine* other) { return rank(one) < rank(other); });
+  return found;
+}
+
+std::vector<Candidate> candidates(const std::vector<const Engine*>& engines, const Machine& machine,
+                                  const std::filesystem::path& bundle) {
+  std::vector<Candidate> made;
+  for (const Engine* engine : engines) {
+    made.push_back(checked(*engine, machine, bundle));
+  }
+  return made;
+}
+
+int chosen_device(std::optional<int> asked, std::optional<int> current, int gpus) {
+  if (!asked) {
+    return current.value_or(0);
+  }
+  if (gpus > 0 && *asked >= gpus) {
+    throw Error("there is no GPU " + std::to_string(*asked) + "; the last one here is GPU " +
+                std::to_string(gpus - 1));
+  }
+  return *asked;
+}
+
+std::string engine_title(const Engine& engine, const Gpu& gpu, bool cuda_graphs) {
+  return "tensorrt (" + name_of(engine) + ", " + gpu.name +
+         (cuda_graphs ? ")" : ", without CUDA graphs)");
+}
+
+std::string release(int cuda) {
+  return std::to_string(cuda / 1000) + "." + std::to_string(cuda % 1000 / 10);
+}
+
+std::string old_driver(int cuda, int driver) {
+  return "this build of mrcfa is for CUDA " + release(cuda) +
+         " and NVIDIA's driver supports CUDA up to " + release(driver) +
+         "; update the driver, or build mrcfa with that CUDA";
+}
+
+std::string joined(const std::vector<std::string>& sentences) {
+  std::string made;
+  for (auto sentence = sentences.begin(); sentence != sentences.end(); ++sentence) {
+    if (std::find(sentences.begin(), sentence, *sentence) == sentence) {
+      made += (made.empty() ? "" : "; ") + *sentence;
     }
   }
-  throw Unfit(reasons);
+  return made;
 }
 
 }  // namespace mrcfa

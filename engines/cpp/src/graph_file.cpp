@@ -19,7 +19,7 @@ constexpr unsigned kFixed64 = 1;
 constexpr unsigned kBytes = 2;
 constexpr unsigned kFixed32 = 5;
 
-/// The messages of an ONNX file that matter here.
+/// The kinds of messages in an ONNX file that are looked into.
 enum class Kind : std::uint8_t {
   other,
   model,
@@ -32,7 +32,7 @@ enum class Kind : std::uint8_t {
   sparse
 };
 
-/// What a field of a message holds.
+/// The kinds of values that a field of a message holds.
 Kind inside(Kind kind, std::uint64_t number) {
   switch (kind) {
     case Kind::model:
@@ -63,7 +63,7 @@ Kind inside(Kind kind, std::uint64_t number) {
   }
 }
 
-/// A field of a message: a varint has a value, all others have content.
+/// A field of a message. A varint has a value, all other fields have content.
 struct Field {
   std::uint64_t number;
   unsigned wire;
@@ -71,7 +71,7 @@ struct Field {
   std::string_view content;
 };
 
-/// Domain and operator, or those of a function.
+/// The domain and the name of an operator or a function.
 using Name = std::pair<std::string_view, std::string_view>;
 
 std::string dtype_of(std::uint64_t code) {
@@ -89,8 +89,8 @@ std::string dtype_of(std::uint64_t code) {
   }
 }
 
-/// Walks through all messages of a model. Every occurrence of a field is looked at, so that no
-/// runtime sees one that was not seen here.
+/// Walks through all messages of a model. It checks every occurrence of a field, so that no runtime
+/// reads one that was not checked here.
 class Reader {
  public:
   explicit Reader(std::string_view content) : content_(content) {}
@@ -112,7 +112,7 @@ class Reader {
     }
   }
 
-  /// Type and shape of the graph's inputs (field 11) or outputs (12), by name.
+  /// The types and shapes of the graph's inputs (field 11) or outputs (12), by name.
   std::map<std::string, TensorSpec> ends(std::uint64_t number) {
     std::map<std::string, TensorSpec> found;
     for (const std::string_view graph : contents(content_, 7)) {
@@ -154,7 +154,7 @@ class Reader {
     throw Damage(kNoGraph);
   }
 
-  /// The first field of what is left of a message, which is cut off.
+  /// Removes the first field from the rest of a message and returns it.
   Field field(std::string_view& rest) {
     if (++seen_ > bounds::kFields) {
       throw Damage("it has more than " + std::to_string(bounds::kFields) + " fields");
@@ -169,7 +169,7 @@ class Reader {
       return found;
     }
     if (found.wire != kBytes && found.wire != kFixed64 && found.wire != kFixed32) {
-      throw Damage(kNoGraph);  // groups, which no ONNX file has
+      throw Damage(kNoGraph);  // a group, which no ONNX file has
     }
     const std::uint64_t bytes = found.wire == kBytes     ? varint(rest)
                                 : found.wire == kFixed64 ? 8
@@ -182,7 +182,7 @@ class Reader {
     return found;
   }
 
-  /// The messages or texts of one field.
+  /// All messages or texts of one field.
   std::vector<std::string_view> contents(std::string_view rest, std::uint64_t wanted) {
     std::vector<std::string_view> found;
     while (!rest.empty()) {
@@ -194,7 +194,7 @@ class Reader {
     return found;
   }
 
-  /// 0 if the axis is dynamic.
+  /// The length of an axis; 0 if it is dynamic.
   std::int64_t length(std::string_view rest) {
     std::int64_t found = 0;
     while (!rest.empty()) {
@@ -207,7 +207,7 @@ class Reader {
     return found;
   }
 
-  /// Two texts of a message; protobuf takes the last of several.
+  /// Two texts of a message. Of several with the same number protobuf takes the last.
   Name name(std::string_view rest, std::uint64_t first, std::uint64_t second) {
     Name found;
     while (!rest.empty()) {
@@ -221,7 +221,7 @@ class Reader {
     return found;
   }
 
-  /// Looks at a message and all inside; true for an attribute that holds graphs.
+  /// Checks a message and everything inside; true for an attribute that holds graphs.
   bool message(Kind kind, std::string_view content, const Name* function, int depth) {
     std::optional<Name> own;
     if (kind == Kind::graph && ++depth > bounds::kBodies) {
@@ -277,10 +277,10 @@ class Reader {
   }
 
   std::string_view content_;
-  std::map<Name, std::size_t> functions_;  ///< Nodes of each function.
-  std::map<Name, std::size_t> calls_;      ///< Nodes of the graphs, by operator.
+  std::map<Name, std::size_t> functions_;  ///< The number of nodes in each function.
+  std::map<Name, std::size_t> calls_;      ///< The number of nodes in the graphs, by operator.
   std::set<Name> calls_in_functions_;
-  std::size_t seen_ = 0;  ///< Fields.
+  std::size_t seen_ = 0;  ///< The number of fields so far.
 };
 
 void check_ends(const std::string& end, std::map<std::string, TensorSpec> found,

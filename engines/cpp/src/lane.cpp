@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kEncoder = 0;
 constexpr std::size_t kDecoder = 1;
 
-/// Whether TensorRT can be captured on the stream; TensorRT-RTX knows, and others have to be tried.
+/// True if TensorRT can be captured on the stream. TensorRT-RTX knows; others have to be tried.
 template <class Context>
 auto capturable(const Context& context, cudaStream_t stream, int /*preferred*/)
     -> decltype(context.isStreamCapturable(stream)) {
@@ -25,7 +25,8 @@ bool capturable(const Context& /*context*/, cudaStream_t /*stream*/, long /*othe
   return true;
 }
 
-/// The tensor that a state becomes, or was; empty for other tensors.
+/// The name of the other half of a pair of state tensors, such as `memory_out` for `memory`; empty
+/// for tensors that are no state.
 std::string other_half(const std::string& name) {
   for (const auto& [in, out] : kState) {
     if (name == in || name == out) {
@@ -33,6 +34,10 @@ std::string other_half(const std::string& name) {
     }
   }
   return "";
+}
+
+void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  cuda::check(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
 }
 
 }  // namespace
@@ -44,31 +49,31 @@ Lane::Lane(std::shared_ptr<const Engines> engines, bool wide)
       own_(cuda::new_stream()),
       fresh_(engines_->streams, true) {
   if (wide_) {
-    beside_ = cuda::new_stream();
+    decoder_ = cuda::new_stream();
     masks_ = cuda::new_stream();
   }
   allocate();
   if (engines_->graphs) {
     capture();
   }
-  cuda::check(cudaStreamSynchronize(own_.get()), "run the engines");
+  cuda::check(cudaStreamSynchronize(own_.get()), "cudaStreamSynchronize");
   engines_->cache->save();
 }
 
-/// Work that is queued still uses the buffers.
+/// Waits, because queued work still uses the buffers.
 Lane::~Lane() {
-  for (const cudaStream_t stream : {encoding(), decoding(), giving()}) {
+  for (const cudaStream_t stream : {encoder_stream(), decoder_stream(), mask_stream()}) {
     cudaStreamSynchronize(stream);
   }
 }
 
-cudaStream_t Lane::giving() const {
-  return wide_ && engines_->stream == nullptr ? masks_.get() : encoding();
+cudaStream_t Lane::mask_stream() const {
+  return wide_ && engines_->stream == nullptr ? masks_.get() : encoder_stream();
 }
 
 void Lane::allocate() {
-  const std::size_t places = wide_ ? 2 : 1;
-  for (std::size_t i = 0; i < places; ++i) {
+  const std::size_t slots = wide_ ? 2 : 1;
+  for (std::size_t i = 0; i < slots; ++i) {
     image_[i] = cuda::pinned_memory(engines_->image.bytes());
     answer_[i] = cuda::pinned_memory(engines_->answer.bytes());
     for (const Part* part : parts_) {
@@ -78,13 +83,14 @@ void Lane::allocate() {
         }
         if (cuda::DeviceMemory& buffer = buffers_[i][spec.name]; !buffer) {
           buffer = cuda::device_memory(spec.bytes());
-          cuda::check(cudaMemsetAsync(buffer.get(), 0, spec.bytes(), own_.get()), "clear memory");
+          cuda::check(cudaMemsetAsync(buffer.get(), 0, spec.bytes(), own_.get()),
+                      "cudaMemsetAsync");
         }
       }
     }
   }
   for (std::size_t i = 0; i < 2; ++i) {
-    taken_[i] = cuda::new_event();
+    uploaded_[i] = cuda::new_event();
     encoded_[i] = cuda::new_event();
     decoded_[i] = cuda::new_event();
   }
@@ -93,28 +99,28 @@ void Lane::allocate() {
   for (std::size_t i = 0; i < 2; ++i) {
     const std::int64_t bytes =
         std::max<std::int64_t>(wide_ ? wanted[i] : std::max(wanted[0], wanted[1]), 1);
-    if (i < places) {
+    if (i < slots) {
       scratch_[i] = cuda::device_memory(static_cast<std::size_t>(bytes));
     }
     contexts_[i] = engines_->cache->new_context(*parts_[i]->engine);
-    contexts_[i]->setDeviceMemoryV2(scratch_[place(i)].get(), bytes);
-    // Engines tell profilers of every layer otherwise, in each run.
+    contexts_[i]->setDeviceMemoryV2(scratch_[slot(i)].get(), bytes);
+    // Otherwise engines report every layer to profilers, in each run.
     contexts_[i]->setNvtxVerbosity(nvinfer1::ProfilingVerbosity::kNONE);
   }
 }
 
 void Lane::capture() {
   decltype(graphs_) graphs;
-  for (std::size_t turn = 0; turn < 2; ++turn) {
+  for (std::size_t index = 0; index < 2; ++index) {
     for (const std::size_t part : {kEncoder, kDecoder}) {
-      bind(part, turn);
-      // A context sets itself up in its first run with new addresses, which must not be captured.
+      bind(part, index);
+      // In its first run with new addresses a context sets itself up, which cannot be captured.
       enqueue(part, own_.get());
       try {
         if (!capturable(*contexts_[part], own_.get(), 0)) {
           throw Error("this engine allocates memory or waits while it runs");
         }
-        graphs[part][turn] = cuda::captured(own_.get(), [&] { enqueue(part, own_.get()); });
+        graphs[part][index] = cuda::captured(own_.get(), [&] { enqueue(part, own_.get()); });
       } catch (const Error& error) {
         notice(std::string("CUDA graphs cannot be recorded: ") + error.what() +
                "; kernels are launched one by one");
@@ -127,35 +133,34 @@ void Lane::capture() {
 
 void Lane::submit(const Frames& frames, bool to_host) {
   upload(frames);
-  cuda::wait(encoding(), decoded_[turn_]);
-  run(kEncoder, encoding());
-  cuda::record(encoded_[turn_], encoding());
-  cuda::wait(decoding(), encoded_[turn_]);
+  cuda::wait(encoder_stream(), decoded_[index_]);
+  run(kEncoder, encoder_stream());
+  cuda::record(encoded_[index_], encoder_stream());
+  cuda::wait(decoder_stream(), encoded_[index_]);
   clear_fresh();
-  run(kDecoder, decoding());
+  run(kDecoder, decoder_stream());
   keep_idle(frames);
   if (to_host) {
     const TensorSpec& answer = engines_->answer;
-    cuda::check(cudaMemcpyAsync(answer_[place(turn_)].get(), address(answer.name, turn_),
-                                answer.bytes(), cudaMemcpyDeviceToHost, decoding()),
-                "give the mask");
+    copy(answer_[slot(index_)].get(), address(answer.name, index_), answer.bytes(),
+         cudaMemcpyDeviceToHost, decoder_stream());
   }
-  cuda::record(decoded_[turn_], decoding());
-  turn_ = 1 - turn_;
+  cuda::record(decoded_[index_], decoder_stream());
+  index_ = 1 - index_;
 }
 
 void Lane::result(const Masks& masks) {
   const TensorSpec& answer = engines_->answer;
-  const std::size_t turn = std::exchange(result_, 1 - result_);
+  const std::size_t index = std::exchange(result_index_, 1 - result_index_);
   const bool to_host = masks.in == Memory::host;
   if (to_host) {
-    cuda::check(cudaEventSynchronize(decoded_[turn].get()), "run the engines");
+    cuda::check(cudaEventSynchronize(decoded_[index].get()), "cudaEventSynchronize");
   } else {
-    cuda::wait(giving(), decoded_[turn]);
+    cuda::wait(mask_stream(), decoded_[index]);
   }
   for (std::size_t i = 0; i < engines_->streams; ++i) {
     std::uint8_t* mask = masks.rows[i];
-    const std::uint8_t* host = answer_[place(turn)].get() + i * row(answer);
+    const std::uint8_t* host = answer_[slot(index)].get() + i * row(answer);
     if (mask == nullptr) {
       continue;
     }
@@ -164,22 +169,21 @@ void Lane::result(const Masks& masks) {
     } else if (to_host) {
       std::memcpy(mask, host, row(answer));
     } else {
-      cuda::check(cudaMemcpyAsync(mask, address(answer.name, turn) + i * row(answer), row(answer),
-                                  cudaMemcpyDeviceToDevice, giving()),
-                  "give the mask");
+      copy(mask, address(answer.name, index) + i * row(answer), row(answer),
+           cudaMemcpyDeviceToDevice, mask_stream());
     }
   }
   if (!to_host && engines_->stream == nullptr) {
-    cuda::check(cudaStreamSynchronize(giving()), "run the engines");
+    cuda::check(cudaStreamSynchronize(mask_stream()), "cudaStreamSynchronize");
   }
 }
 
 void Lane::reset(std::size_t stream) {
   fresh_[stream] = true;
-  result_ = turn_;
+  result_index_ = index_;
   if (wide_) {
-    for (const auto& taken : taken_) {
-      cuda::check(cudaEventSynchronize(taken.get()), "take the frame");
+    for (const auto& uploaded : uploaded_) {
+      cuda::check(cudaEventSynchronize(uploaded.get()), "cudaEventSynchronize");
     }
   }
 }
@@ -187,19 +191,19 @@ void Lane::reset(std::size_t stream) {
 void Lane::take_over(const Lane& other) {
   for (const auto& [in, out] : state_of(engines_->decoder.tensors)) {
     const std::size_t bytes = named(engines_->decoder.tensors, in).bytes();
-    cuda::check(cudaMemcpyAsync(address(in, turn_), other.address(in, other.turn_), bytes,
-                                cudaMemcpyDeviceToDevice, other.decoding()),
-                "copy the state");
+    copy(address(in, index_), other.address(in, other.index_), bytes, cudaMemcpyDeviceToDevice,
+         other.decoder_stream());
   }
-  cuda::check(cudaStreamSynchronize(other.decoding()), "copy the state");
+  cuda::check(cudaStreamSynchronize(other.decoder_stream()), "cudaStreamSynchronize");
   fresh_ = other.fresh_;
 }
 
 void Lane::upload(const Frames& frames) {
   const bool from_host = frames.in == Memory::host;
   const std::size_t bytes = row(engines_->image);
+  const std::size_t used = slot(index_);
   if (from_host) {
-    cuda::check(cudaEventSynchronize(taken_[place(turn_)].get()), "take the frame");
+    cuda::check(cudaEventSynchronize(uploaded_[used].get()), "cudaEventSynchronize");
   }
   for (std::size_t i = 0; i < engines_->streams; ++i) {
     const std::uint8_t* frame = frames.rows[i];
@@ -207,71 +211,68 @@ void Lane::upload(const Frames& frames) {
       continue;
     }
     if (from_host) {
-      std::uint8_t* pinned = image_[place(turn_)].get() + i * bytes;
+      std::uint8_t* pinned = image_[used].get() + i * bytes;
       std::memcpy(pinned, frame, bytes);
       frame = pinned;
     }
-    cuda::check(
-        cudaMemcpyAsync(address("image", turn_) + i * bytes, frame, bytes,
-                        from_host ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice, encoding()),
-        "take the frame");
+    copy(address("image", index_) + i * bytes, frame, bytes,
+         from_host ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice, encoder_stream());
   }
-  cuda::record(taken_[place(turn_)], encoding());
+  cuda::record(uploaded_[used], encoder_stream());
 }
 
-/// The state before the first frame, in the half that is read next.
+/// Clears the state of fresh streams in the half that is read next.
 void Lane::clear_fresh() {
   for (const auto& [in, out] : state_of(engines_->decoder.tensors)) {
     const std::size_t bytes = row(named(engines_->decoder.tensors, in));
     for (std::size_t i = 0; i < engines_->streams; ++i) {
       if (fresh_[i]) {
-        cuda::check(cudaMemsetAsync(address(in, turn_) + i * bytes, 0, bytes, decoding()),
-                    "clear memory");
+        cuda::check(cudaMemsetAsync(address(in, index_) + i * bytes, 0, bytes, decoder_stream()),
+                    "cudaMemsetAsync");
       }
     }
   }
   std::fill(fresh_.begin(), fresh_.end(), false);
 }
 
-/// The state of streams that have no frame, carried over as it was.
+/// Copies the state of streams that have no frame as it was.
 void Lane::keep_idle(const Frames& frames) {
   for (const auto& [in, out] : state_of(engines_->decoder.tensors)) {
     const std::size_t bytes = row(named(engines_->decoder.tensors, in));
     for (std::size_t i = 0; i < engines_->streams; ++i) {
       if (frames.rows[i] == nullptr) {
-        cuda::check(cudaMemcpyAsync(address(out, turn_) + i * bytes, address(in, turn_) + i * bytes,
-                                    bytes, cudaMemcpyDeviceToDevice, decoding()),
-                    "keep the state");
+        copy(address(out, index_) + i * bytes, address(in, index_) + i * bytes, bytes,
+             cudaMemcpyDeviceToDevice, decoder_stream());
       }
     }
   }
 }
 
-std::uint8_t* Lane::address(const std::string& name, std::size_t turn) const {
+std::uint8_t* Lane::address(const std::string& name, std::size_t index) const {
   const std::string other = other_half(name);
   const cuda::DeviceMemory& memory =
-      other.empty() ? buffers_[place(turn)].at(name) : buffers_[0].at(turn == 0 ? name : other);
+      other.empty() ? buffers_[slot(index)].at(name) : buffers_[0].at(index == 0 ? name : other);
   return static_cast<std::uint8_t*>(memory.get());
 }
 
-void Lane::bind(std::size_t part, std::size_t turn) {
+void Lane::bind(std::size_t part, std::size_t index) {
   for (const TensorSpec& spec : parts_[part]->tensors) {
-    contexts_[part]->setTensorAddress(spec.name.c_str(), address(spec.name, turn));
+    contexts_[part]->setTensorAddress(spec.name.c_str(), address(spec.name, index));
   }
 }
 
 void Lane::enqueue(std::size_t part, cudaStream_t stream) {
-  Log::forget();
+  Log::clear();
   if (!contexts_[part]->enqueueV3(stream)) {
-    throw Error("TensorRT cannot run the engine: " + Log::complaint());
+    throw Error("TensorRT cannot run the engine: " + Log::first_error());
   }
 }
 
 void Lane::run(std::size_t part, cudaStream_t stream) {
   if (as_graphs()) {
-    cuda::check(cudaGraphLaunch(graphs_[part][turn_].get(), stream), "run the engines");
+    cuda::check(cudaGraphLaunch(graphs_[part][index_].get(), stream), "cudaGraphLaunch");
   } else {
-    bind(part, turn_);
+    bind(part, index_);
     enqueue(part, stream);
   }
 }

@@ -1,4 +1,4 @@
-// A place on the GPU where a bundle's engines run for its streams.
+// The buffers and contexts in which an engine runs for the streams of a runner.
 #pragma once
 
 #include <NvInferRuntime.h>
@@ -15,14 +15,16 @@
 
 namespace mrcfa {
 
-/// All that the streams of a runner need on the GPU. The state stays there: each frame reads one
-/// half of a pair of buffers and writes the other, and which is which is its turn.
+/// Everything that the streams of a runner need on the GPU. The state stays there: each frame reads
+/// one half of a pair of buffers and writes the other. The frame's buffer index, 0 or 1, says
+/// which.
 ///
-/// A wide lane has everything else twice as well, one for each turn, and a CUDA stream for either
-/// engine: the encoder works on a frame while the decoder is still at the one before. In a narrow
-/// lane all is done in order on one CUDA stream, and both engines share one scratch memory.
+/// A wide lane has two of all other buffers as well, one for each buffer index, and a CUDA stream
+/// for each plan: the encoder works on a frame while the decoder works on the one before. In a
+/// narrow lane all work is done in order on one CUDA stream, and both plans share one scratch
+/// memory.
 ///
-/// To be made and destroyed in the engines' CUDA context, and every call needs it current.
+/// A lane is made and destroyed in the engines' CUDA context, and every call needs it current.
 class Lane {
  public:
   Lane(std::shared_ptr<const Engines> engines, bool wide);
@@ -31,37 +33,42 @@ class Lane {
   ~Lane();
 
   [[nodiscard]] bool wide() const { return wide_; }
-  /// Whether engines are launched as CUDA graphs.
+  /// True if the plans are launched as CUDA graphs.
   [[nodiscard]] bool as_graphs() const { return graphs_[0][0] != nullptr; }
 
-  /// Queue the next step. In a wide lane two may be under way, in a narrow one a single one.
+  /// Queues the next step. Two may be under way in a wide lane, one in a narrow lane.
   void submit(const Frames& frames, bool to_host);
-  /// The masks of the oldest step; on the host only if that was said when it was submitted.
+  /// Gives the masks of the oldest step. Masks on the host must have been asked for in `submit`.
   void result(const Masks& masks);
-  /// Masks of steps under way are not to be had any more, and their frames not read any more.
+  /// The stream's next frame starts a new video. Drops the steps under way, and waits until their
+  /// frames are read.
   void reset(std::size_t stream);
-  /// Go on where another lane is that has no step under way.
+  /// Continues where another lane is, which must have no step under way.
   void take_over(const Lane& other);
 
  private:
   using Events = std::array<cuda::Owned<cudaEvent_t>, 2>;
 
-  /// Frames are read, and masks on the device written, on the caller's stream if he has one.
-  [[nodiscard]] cudaStream_t encoding() const {
+  /// The caller's stream if there is one: frames are read, and masks on the device written, on it.
+  [[nodiscard]] cudaStream_t encoder_stream() const {
     return engines_->stream != nullptr ? engines_->stream : own_.get();
   }
-  [[nodiscard]] cudaStream_t decoding() const { return wide_ ? beside_.get() : encoding(); }
-  [[nodiscard]] cudaStream_t giving() const;
-  [[nodiscard]] std::size_t place(std::size_t turn) const { return wide_ ? turn : 0; }
-  [[nodiscard]] std::uint8_t* address(const std::string& name, std::size_t turn) const;
-  /// The part of a tensor that is one stream's.
+  [[nodiscard]] cudaStream_t decoder_stream() const {
+    return wide_ ? decoder_.get() : encoder_stream();
+  }
+  /// The stream on which masks on the device are written.
+  [[nodiscard]] cudaStream_t mask_stream() const;
+  /// Which set of buffers a frame of that buffer index uses, its state aside.
+  [[nodiscard]] std::size_t slot(std::size_t index) const { return wide_ ? index : 0; }
+  [[nodiscard]] std::uint8_t* address(const std::string& name, std::size_t index) const;
+  /// The bytes of one stream in a tensor.
   [[nodiscard]] std::size_t row(const TensorSpec& spec) const {
     return spec.bytes() / engines_->streams;
   }
 
   void allocate();
   void capture();
-  void bind(std::size_t part, std::size_t turn);
+  void bind(std::size_t part, std::size_t index);
   void enqueue(std::size_t part, cudaStream_t stream);
   void run(std::size_t part, cudaStream_t stream);
   void upload(const Frames& frames);
@@ -72,20 +79,21 @@ class Lane {
   std::array<const Part*, 2> parts_;  ///< Encoder, decoder.
   bool wide_;
   cuda::Owned<cudaStream_t> own_;
-  cuda::Owned<cudaStream_t> beside_;
+  cuda::Owned<cudaStream_t> decoder_;
   cuda::Owned<cudaStream_t> masks_;
   std::array<std::map<std::string, cuda::DeviceMemory>, 2> buffers_;
   std::array<cuda::DeviceMemory, 2> scratch_;
   std::array<cuda::PinnedMemory, 2> image_;
   std::array<cuda::PinnedMemory, 2> answer_;
-  Events taken_;    ///< The frames were read, and `image_` may be written again.
-  Events encoded_;  ///< The features are there.
-  Events decoded_;  ///< The answer is there, and the features may be written again.
+  Events uploaded_;  ///< The frames were read, and `image_` may be written again.
+  Events encoded_;   ///< The features are there.
+  Events decoded_;   ///< The answer is there, and the features may be written again.
   std::array<std::unique_ptr<nvinfer1::IExecutionContext>, 2> contexts_;
-  std::array<std::array<cuda::Owned<cudaGraphExec_t>, 2>, 2> graphs_;  ///< Of either turn, or none.
-  std::vector<bool> fresh_;  ///< Streams whose state is to be cleared before their next frame.
-  std::size_t turn_ = 0;     ///< Of the next step.
-  std::size_t result_ = 0;   ///< The turn of the next result.
+  std::array<std::array<cuda::Owned<cudaGraphExec_t>, 2>, 2>
+      graphs_;                    ///< By part and buffer index.
+  std::vector<bool> fresh_;       ///< Streams whose state is cleared before their next frame.
+  std::size_t index_ = 0;         ///< The buffer index of the next step.
+  std::size_t result_index_ = 0;  ///< The buffer index of the next result.
 };
 
 }  // namespace mrcfa

@@ -1,4 +1,4 @@
-// What TensorRT complains about, for the sentences of errors.
+// TensorRT's logger, which keeps the first error for the sentences of exceptions.
 #pragma once
 
 #include <NvInferRuntime.h>
@@ -9,8 +9,8 @@
 
 namespace mrcfa {
 
-/// TensorRT keeps the first logger of a process for good, so this one is never destroyed. It holds
-/// nothing but the first error of each thread, which is the cause of the others.
+/// The only logger of the process. TensorRT keeps the first one for good, so it is never destroyed.
+/// It holds the first error of each thread, which causes the others.
 class Log final : public nvinfer1::ILogger {
  public:
   static Log& get() {
@@ -25,19 +25,20 @@ class Log final : public nvinfer1::ILogger {
     }
   }
 
-  /// What `work` makes; if that is nothing, an error with TensorRT's complaint and the remedy.
+  /// The object that `work` makes. If that is null, an error with TensorRT's own words and the
+  /// remedy.
   template <class Failure, class Work>
   static auto made(Work work, const std::string& failure, const std::string& remedy = "") {
-    forget();
+    clear();
     std::unique_ptr<std::remove_pointer_t<decltype(work())>> result(work());
     if (!result) {
-      throw Failure(failure + ": " + complaint() + remedy);
+      throw Failure(failure + ": " + first_error() + remedy);
     }
     return result;
   }
 
-  static void forget() { first().clear(); }
-  static std::string complaint() { return first().empty() ? "it gives no reason" : first(); }
+  static void clear() { first().clear(); }
+  static std::string first_error() { return first().empty() ? "it gives no reason" : first(); }
 
  private:
   static std::string& first() {

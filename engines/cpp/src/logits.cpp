@@ -13,7 +13,7 @@ std::size_t area(Size size) {
   return static_cast<std::size_t>(size.height) * static_cast<std::size_t>(size.width);
 }
 
-/// Where a resized axis reads: between `low` and `high`, `weight` of the way.
+/// The source of one element of a resized axis: between `low` and `high`, `weight` of the way.
 struct Tap {
   std::size_t low, high;
   float weight;
@@ -31,8 +31,8 @@ std::vector<Tap> taps(int source, int target) {
   return made;
 }
 
-/// Half-pixel centres and clamped edges, rows before columns and in single precision like numpy, so
-/// that both languages give the same mask.
+/// Resizes with half-pixel centres and clamped edges. Rows come before columns, in single precision
+/// as in numpy, so that both languages give the same mask.
 std::vector<float> bilinear(std::vector<float> image, Size from, Size to) {
   if (from.height == to.height && from.width == to.width) {
     return image;
@@ -57,7 +57,7 @@ std::vector<float> bilinear(std::vector<float> image, Size from, Size to) {
   return made;
 }
 
-/// IEEE half precision in single precision.
+/// Converts IEEE half precision to single precision.
 float float_of_half(std::uint16_t half) {
   const int exponent = (half >> 10) & 0x1F;
   const int fraction = half & 0x3FF;
@@ -73,7 +73,7 @@ float float_of_half(std::uint16_t half) {
   return (half & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-/// The scores of one class.
+/// The scores of one class in single precision.
 std::vector<float> scores(const void* logits, bool half, std::size_t index, std::size_t count) {
   std::vector<float> made(count);
   if (half) {
@@ -96,7 +96,7 @@ void mask_of_logits(const void* logits, const TensorSpec& spec, Size network, Si
   const Size grid{static_cast<int>(spec.shape[2]), static_cast<int>(spec.shape[3])};
   std::vector<float> best(area(frame), -std::numeric_limits<float>::infinity());
   std::fill_n(mask, best.size(), std::uint8_t{0});
-  // One class at a time, so that memory stays at a few frames whatever their number.
+  // One class at a time, so that a few frames of memory suffice for any number of classes.
   for (std::size_t index = 0; index < static_cast<std::size_t>(spec.shape[1]); ++index) {
     const std::vector<float> full =
         bilinear(bilinear(scores(logits, half, index, area(grid)), grid, network), network, frame);

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Not ordered_json, which copies nested values as it grows: recursion as deep as a hostile
+// Not ordered_json: it copies nested values as it grows, with recursion as deep as a hostile
 // manifest.
 using Json = nlohmann::json;
 
@@ -31,7 +31,7 @@ void check_text(const std::string& text) {
   }
 }
 
-/// Numbers, texts, lists and depth of the whole document, fields that nobody knows included.
+/// Checks the numbers, texts, lists and depth of the whole document, unknown fields included.
 void check_bounds(const Json& content, int depth) {
   if (content.is_string()) {
     check_text(content.get_ref<const std::string&>());
@@ -91,7 +91,8 @@ std::int64_t integer(const Json& value, const std::string& what, std::int64_t lo
   if (!value.is_number_integer()) {
     throw Damage(what + " is no integer");
   }
-  const auto number = value.get<std::int64_t>();  // which holds all that `check_bounds` lets pass
+  const auto number =
+      value.get<std::int64_t>();  // wide enough for every number that `check_bounds` allows
   if (number < low || number > high) {
     throw Damage(what + " is no integer from " + std::to_string(low) + " to " +
                  std::to_string(high));
@@ -115,7 +116,7 @@ const Json& object(const Json& parent, const std::string& key) {
   return value;
 }
 
-/// An object of any names, all of which a terminal can show.
+/// The object of that key, whose entries must have names that a terminal can show.
 const Json& named_entries(const Json& parent, const std::string& key) {
   const Json& value = object(parent, key);
   for (const auto& [name, entry] : value.items()) {
@@ -135,7 +136,7 @@ Size size(const Json& parent, const std::string& key) {
           static_cast<int>(integer(value[1], key, 1, bounds::kSide))};
 }
 
-/// Bytes per element, 0 for a type that no graph has at its ends.
+/// Bytes per element; 0 for a type that no input or output of a graph has.
 std::size_t width_of(const std::string& dtype) {
   if (dtype == "float32" || dtype == "int32") {
     return 4;
@@ -196,7 +197,7 @@ Colour colour(const Json& value) {
   return {channel(0), channel(1), channel(2)};
 }
 
-/// What is no number from 0, as Python shows it.
+/// A value that is no number from 0 on, as Python shows it.
 std::string shown(const Json& value) {
   if (value.is_string()) {
     return in_quotes(value.get<std::string>());
@@ -250,7 +251,7 @@ Engine engine(const Json& value) {
   return made;
 }
 
-/// What was trained; bundles of MRCFA alone may not say it.
+/// The method that was trained. Older bundles, which are all of MRCFA, do not name it.
 std::string method_of(const Json& config) {
   if (!config.contains("method")) {
     return "mrcfa";
@@ -290,7 +291,7 @@ void check_ends(const std::string& place, const std::vector<TensorSpec>& found,
   }
 }
 
-/// A mask of the frame's size, or logits of any floating-point type and size.
+/// The answer's tensor: a mask of the frame's size, or logits of any floating-point type and size.
 TensorSpec answer(const Manifest& manifest, const std::vector<TensorSpec>& outputs) {
   if (manifest.output == "mask") {
     return {"mask", "uint8", {manifest.streams, manifest.frame.height, manifest.frame.width}};
@@ -305,7 +306,7 @@ TensorSpec answer(const Manifest& manifest, const std::vector<TensorSpec>& outpu
   return made;
 }
 
-/// Refuses graphs that do not fit the frame, each other or the state that is fed back.
+/// Refuses graphs that do not fit the frame, each other, or the state that is fed back.
 void check_tensors(const Manifest& manifest, const Variant& variant) {
   const Graph& encoder = variant.encoder;
   const Graph& decoder = variant.decoder;
@@ -327,8 +328,9 @@ void check_tensors(const Manifest& manifest, const Variant& variant) {
   for (const TensorSpec& spec : state) {
     given.push_back({spec.name + "_out", spec.dtype, spec.shape});
   }
-  check_ends(variant.name + "'s encoder takes", encoder.inputs,
-             {{"image", "uint8", {manifest.streams, manifest.frame.height, manifest.frame.width, 3}}});
+  check_ends(
+      variant.name + "'s encoder takes", encoder.inputs,
+      {{"image", "uint8", {manifest.streams, manifest.frame.height, manifest.frame.width, 3}}});
   check_ends(variant.name + "'s decoder takes", decoder.inputs, taken);
   check_ends(variant.name + "'s decoder gives", decoder.outputs, given);
 }
@@ -353,20 +355,21 @@ void check_one_each(const std::string& name, std::size_t count, std::int64_t cla
 
 Manifest manifest(const Json& content) {
   const Json& config = object(content, "config");
-  Manifest made{text(config, "dataset"),
-                text(config, "backbone"),
-                class_count(config),
-                size(config, "size"),
-                size(content, "frame"),
-                text(content, "output"),
-                static_cast<int>(integer(field(content, "streams"), "streams", 1, bounds::kStreams)),
-                {},
-                {},
-                {},
-                flag(object(content, "weights"), "random"),
-                {},
-                {},
-                method_of(config)};
+  Manifest made{
+      text(config, "dataset"),
+      text(config, "backbone"),
+      class_count(config),
+      size(config, "size"),
+      size(content, "frame"),
+      text(content, "output"),
+      static_cast<int>(integer(field(content, "streams"), "streams", 1, bounds::kStreams)),
+      {},
+      {},
+      {},
+      flag(object(content, "weights"), "random"),
+      {},
+      {},
+      method_of(config)};
   if (made.output != "mask" && made.output != "logits") {
     throw Damage("output is neither mask nor logits");
   }
@@ -452,8 +455,8 @@ Manifest Manifest::parse(const std::string& text, const fs::path& path) {
   } catch (const Json::out_of_range&) {  // 1e400
     throw Error(damaged(path, kTooLarge));
   } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 1: …; last read: '…'", whose
-    // last part is of the file as it is, with whatever a terminal makes of it.
+    // The text is "[json.exception.parse_error.101] parse error at line 1, column 1: …; last read:
+    // '…'". Its last part is taken from the file, unsafe for a terminal, and is dropped.
     std::string reason = error.what();
     reason.erase(std::min(reason.find("; last read"), reason.size()));
     throw Error(damaged(path, reason.substr(reason.find("] ") + 2)));

@@ -1,4 +1,4 @@
-// The part of a bundle's manifest that running needs, read as mrcfa/manifest.py reads it.
+// The parts of a bundle's manifest that running needs. Python: mrcfa/bundle/manifest.py.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace mrcfa {
 
-/// What is wrong with a file from elsewhere; its reader makes it a sentence that names the file.
+/// A fault in a foreign file. The reader turns it into a sentence that names the file.
 class Damage : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,7 +26,7 @@ struct Size {
   int height, width;
 };
 
-/// Of the four types that graphs have at their ends, and of less than 2^31 elements.
+/// A tensor at one end of a graph: one of four types, and fewer than 2^31 elements.
 struct TensorSpec {
   std::string name;
   std::string dtype;
@@ -44,7 +44,7 @@ struct Graph {
   std::vector<TensorSpec> outputs;
 };
 
-/// Both graphs, laid out for a kind of device.
+/// Both graphs in one precision, laid out for a kind of device.
 struct Variant {
   std::string name;
   std::string precision;
@@ -53,17 +53,17 @@ struct Variant {
   Graph decoder;
 };
 
-/// Two TensorRT plans and what they were built for.
+/// Two TensorRT plans, and the machine that they were built for.
 struct Engine {
   std::string flavour;
   std::string tensorrt;
   std::vector<int> compute_capabilities;
   std::string precision;
-  std::string variant;  ///< Whose graphs it was built from.
+  std::string variant;  ///< The variant whose graphs it was built from.
   std::optional<std::string> plugin;
   std::string encoder;
   std::string decoder;
-  bool version_compatible;  ///< Whether other versions of the same major TensorRT load it too.
+  bool version_compatible;  ///< True if any TensorRT of the same major version loads it.
 };
 
 struct FileEntry {
@@ -71,16 +71,16 @@ struct FileEntry {
   std::uintmax_t bytes = 0;
 };
 
-/// Fields of the file that are not here are not looked at.
+/// A bundle's manifest. Other fields of the file are ignored.
 struct Manifest {
   std::string dataset;
   std::string backbone;
   std::int64_t class_count;
-  Size size;   ///< Of the network's input.
-  Size frame;  ///< Of the frames that the graphs take.
+  Size size;   ///< The size of the network's input.
+  Size frame;  ///< The size of the frames that the graphs take.
   std::string output;
-  int streams;                    ///< The first axis of every tensor.
-  std::vector<Variant> variants;  ///< At least one, in the order of their names.
+  int streams;                       ///< The first axis of every tensor.
+  std::vector<Variant> variants;     ///< At least one, in the order of their names.
   std::vector<std::string> classes;  ///< As many as `class_count`, and as many colours.
   std::vector<Colour> palette;
   bool random_weights;
@@ -89,19 +89,19 @@ struct Manifest {
   std::string method;
 
   static Manifest read(const std::filesystem::path& path);
-  /// Every mistake in the text is an Error that names the file.
+  /// Reads the text; every fault in it is an Error that names the file.
   static Manifest parse(const std::string& text, const std::filesystem::path& path);
 };
 
-/// What the decoder reads, and what it writes for the next frame to read. A model without memory
-/// has the frame's number alone.
+/// The decoder's state: the tensors that it reads, and those that it writes for the next frame. A
+/// model without memory has the frame's number alone.
 inline constexpr std::array<std::pair<const char*, const char*>, 2> kState = {
     {{"memory", "memory_out"}, {"frame", "frame_out"}}};
 
-/// The pairs of `kState` whose first is among these tensors.
+/// The pairs of `kState` whose first tensor is among these.
 std::vector<std::pair<std::string, std::string>> state_of(const std::vector<TensorSpec>& specs);
 
-/// The tensor of that name; an Error that the bundle is damaged if there is none.
+/// The tensor of that name; if there is none, an Error that the bundle is damaged.
 const TensorSpec& named(const std::vector<TensorSpec>& specs, const std::string& name);
 
 }  // namespace mrcfa

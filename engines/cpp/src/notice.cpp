@@ -5,7 +5,7 @@
 namespace mrcfa {
 
 void notice(const std::string& sentence) {
-  std::cerr << "mrcfa: " + sentence + "\n";  // in one piece, whatever other threads write
+  std::cerr << "mrcfa: " + sentence + "\n";  // in one write, so that threads do not mix
 }
 
 }  // namespace mrcfa

@@ -1,4 +1,4 @@
-// What users should know although the work goes on: one sentence on standard error.
+// Warnings: a sentence on standard error about something that does not stop the work.
 #pragma once
 
 #include <string>

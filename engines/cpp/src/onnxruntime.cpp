@@ -1,4 +1,4 @@
-// The bundle's ONNX graphs in ONNX Runtime.
+// The backend that runs a bundle's graphs in ONNX Runtime.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -17,8 +17,8 @@ using ort::Api;
 using ort::Owned;
 using Bytes = std::vector<std::uint8_t>;
 
-/// One run of a session: tensors by name in, tensors in the order of binding out. A binding keeps
-/// its outputs' memory for the next run, so every run has its own: the state lives on in them.
+/// One run of a session: tensors by name in, tensors in the order of binding out. Every run has a
+/// binding of its own, because a binding reuses its outputs' memory, in which the state lives on.
 class Run {
  public:
   Run(const Api& api, OrtSession* session)
@@ -83,7 +83,7 @@ class OnnxRuntimeRunner final : public Runner {
       decoder.input(sessions_->state[i].first, *state_[i]);
       decoder.output(sessions_->state[i].second, *sessions_->state_place);
     }
-    // A lone mask is written where it belongs; others, and logits, are brought there.
+    // The mask of one stream is written directly to the caller; others, and logits, are copied.
     const bool direct = sessions_->streams == 1 && sessions_->answer.name == "mask";
     answer_.resize(direct ? 0 : sessions_->answer.bytes());
     const auto answer = sessions_->over(direct ? masks.rows[0] : answer_.data(), sessions_->answer,
@@ -99,7 +99,7 @@ class OnnxRuntimeRunner final : public Runner {
     }
   }
 
-  /// There is nothing to gain here from two frames at once, so each is computed when it comes.
+  /// Computes the frame at once, because ONNX Runtime gains nothing from two frames in flight.
   void submit(const Frames& frames) override {
     std::vector<Bytes> made(sessions_->streams);
     std::vector<std::uint8_t*> rows(sessions_->streams);
@@ -144,7 +144,7 @@ class OnnxRuntimeRunner final : public Runner {
     return encoder();
   }
 
-  /// ONNX Runtime has no copies within a GPU's memory.
+  /// Refuses memory on the device, because ONNX Runtime cannot copy within a GPU's memory.
   void on_host(Memory memory, const char* what) const {
     if (memory == Memory::device) {
       throw Error(sessions_->name + " " + what + " on the host alone; copy them");
@@ -175,7 +175,8 @@ class OnnxRuntimeRunner final : public Runner {
     }
   }
 
-  /// The state before the first frame; as a whole it is the zeros that all siblings share.
+  /// Clears the state of fresh streams. If all are fresh, the state is the zeros that siblings
+  /// share.
   void clear_fresh() {
     const bool whole = std::all_of(fresh_.begin(), fresh_.end(), [](bool fresh) { return fresh; });
     state_.resize(sessions_->state_specs.size());
@@ -192,7 +193,7 @@ class OnnxRuntimeRunner final : public Runner {
     }
   }
 
-  /// The state of streams that have no frame, carried over as it was.
+  /// Copies the state of streams that have no frame as it was.
   void keep_idle(const Frames& frames, const std::vector<Owned<OrtValue>>& after) const {
     for (std::size_t i = 0; i < sessions_->streams; ++i) {
       for (std::size_t k = 0; frames.rows[i] == nullptr && k < state_.size(); ++k) {
@@ -208,7 +209,7 @@ class OnnxRuntimeRunner final : public Runner {
     return static_cast<std::uint8_t*>(found);
   }
 
-  /// The part of a tensor that is one stream's.
+  /// The bytes of one stream in a tensor.
   [[nodiscard]] std::size_t row(const TensorSpec& spec) const {
     return spec.bytes() / sessions_->streams;
   }
@@ -216,11 +217,11 @@ class OnnxRuntimeRunner final : public Runner {
   [[nodiscard]] std::size_t area() const { return row(sessions_->image) / 3; }
 
   std::shared_ptr<const Sessions> sessions_;
-  std::vector<Owned<OrtValue>> state_;  ///< In the order of `Sessions::state`.
-  std::vector<bool> fresh_;             ///< Streams whose state is to be cleared first.
+  std::vector<Owned<OrtValue>> state_;  ///< The tensors in the order of `Sessions::state`.
+  std::vector<bool> fresh_;             ///< Streams whose state is cleared before the next frame.
   Bytes images_;
   Bytes answer_;
-  std::deque<std::vector<Bytes>> waiting_;  ///< Masks of each step that was submitted.
+  std::deque<std::vector<Bytes>> waiting_;  ///< The masks of each submitted step.
 };
 
 }  // namespace

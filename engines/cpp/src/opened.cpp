@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "driver.hpp"
+#include "fitting.hpp"
 #include "notice.hpp"
 #include "sentence.hpp"
 
@@ -15,11 +17,11 @@ using Open = std::unique_ptr<Runner>(const Bundle&, const Options&, const std::s
 
 struct Backend {
   const char* name;
-  Open* open;  ///< Null if this build has it not.
+  Open* open;  ///< Null if this build does not have the backend.
   const char* remedy;
 };
 
-/// In the order of `auto`'s preference.
+/// The backends in the order in which `auto` tries them.
 constexpr std::array<Backend, 2> kBackends = {{
 #ifdef MRCFA_TENSORRT
     {"tensorrt", open_tensorrt, ""},
@@ -36,50 +38,43 @@ constexpr std::array<Backend, 2> kBackends = {{
 std::unique_ptr<Runner> opened(const Backend& backend, const Bundle& bundle, const Options& options,
                                const std::string& which) {
   if (backend.open == nullptr) {
-    const std::string sentence = std::string("this build of mrcfa has no ") + backend.remedy;
-    if (count_gpus() == 0) {
-      throw NoGpu(sentence);
-    }
-    throw Unfit(sentence);
+    throw Unfit(std::string("this build of mrcfa has no ") + backend.remedy);
   }
   return backend.open(bundle, options, which);
 }
 
-/// The first backend whose libraries and hardware are there. That a GPU is there and stays idle, or
-/// does not run TensorRT, is not passed over in silence.
+/// The first backend whose libraries and hardware are there. If a GPU is there and does not run
+/// TensorRT, the user is told why.
 std::unique_ptr<Runner> best(const Bundle& bundle, const Options& options) {
-  const std::string path = bundle.path().string();
-  const bool engines = !bundle.manifest().engines.empty();
-  std::vector<std::string> reasons;
-  bool skipped = false;
+  const bool has_engines = !bundle.manifest().engines.empty();
+  std::vector<std::function<std::unique_ptr<Runner>()>> attempts;
   for (const Backend& backend : kBackends) {
-    if (backend.name == std::string("tensorrt") && !engines) {
-      continue;
-    }
-    try {
-      std::unique_ptr<Runner> runner = opened(backend, bundle, options, "");
-      if (!engines && !runner->on_gpu() && count_gpus() > 0) {
-        reasons = {path + " has no engine yet; build one with: mrcfa build " + path};
-        skipped = true;
-      }
-      if (skipped && options.strict) {
-        throw Error("only " + runner->name() + " can run " + path +
-                    " here: " + listed(reasons, "; "));
-      }
-      if (skipped) {
-        notice(runner->name() + " runs instead of TensorRT: " + listed(reasons, "; "));
-      }
-      return runner;
-    } catch (const Unfit& error) {
-      reasons.emplace_back(error.what());
-      skipped = skipped || dynamic_cast<const NoGpu*>(&error) == nullptr;
+    if (has_engines || backend.name != std::string("tensorrt")) {
+      attempts.emplace_back(
+          [&backend, &bundle, &options] { return opened(backend, bundle, options, ""); });
     }
   }
-  throw Error("no backend can run " + path + " here: " + listed(reasons, "; "));
+  auto [runner, sentence] = first_opened(attempts, bundle.path(), count_gpus, options.strict);
+  if (!sentence.empty()) {
+    notice(sentence);
+  }
+  return std::move(runner);
+}
+
+/// Refuses numbers that no machine can meet, with the sentences of Python's `Options`.
+void check(const Options& options) {
+  if (options.threads < 0) {
+    throw Error("threads is " + std::to_string(options.threads) +
+                "; use 1 or more, or 0 for all cores");
+  }
+  if (options.device && *options.device < 0) {
+    throw Error("device is " + std::to_string(*options.device) + "; GPUs are counted from 0");
+  }
 }
 
 /// The backend that the options name, as `kind` or `kind:which`.
 std::unique_ptr<Runner> wanted(const Bundle& bundle, const Options& options) {
+  check(options);
   if (options.backend == "auto") {
     return best(bundle, options);
   }

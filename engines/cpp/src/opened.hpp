@@ -11,16 +11,17 @@ namespace mrcfa {
 
 struct Opened {
   std::filesystem::path bundle;
-  bool masks;  ///< Whether the graphs answer with masks, not logits.
+  bool masks;  ///< True if the graphs answer with masks, false if with logits.
   Info info;
   std::unique_ptr<Runner> runner;
 
-  /// In the backend that the options name, or in the best one.
+  /// Opens the bundle in the backend that the options name, or in the best one.
   Opened(const Bundle& source, const Options& options);
   Opened(const Opened& other, std::unique_ptr<Runner> another);
 
-  /// Frames have the bundle's size, and logits no masks on the device.
+  /// Refuses frames that do not have the bundle's size.
   void check(int height, int width) const;
+  /// Refuses masks on the device if the graphs answer with logits.
   void check(Memory masks_in) const;
 };
 

@@ -1,5 +1,5 @@
-// What the ONNX Runtime backend needs of the C API, as objects that clean up after themselves. The
-// C API alone lets one ask at run time for a version that the library supports.
+// ONNX Runtime's C API with objects that release themselves. The C++ API is not used, because only
+// the C API can be asked at run time for a version that the library supports.
 #pragma once
 
 #include <onnxruntime_c_api.h>
@@ -14,7 +14,7 @@
 namespace mrcfa::ort {
 
 constexpr int kOldestMinor = 16;
-constexpr int kOldestMinorForCuda = 21;  ///< Before it, ArgMax ran on the CPU.
+constexpr int kOldestMinorForCuda = 21;  ///< Older releases run ArgMax on the CPU.
 
 struct Release {
   const OrtApi* api = nullptr;
@@ -33,7 +33,7 @@ struct Release {
 template <class Object>
 using Owned = std::unique_ptr<Object, Release>;
 
-/// The C API with errors as exceptions and objects that release themselves.
+/// The C API, with exceptions for errors and with objects that release themselves.
 class Api {
  public:
   Api() {
@@ -48,7 +48,7 @@ class Api {
 
   const OrtApi* operator->() const { return api_; }
 
-  /// Of the library, whose functions may be fewer than those of the headers.
+  /// The minor version of the library, which may have fewer functions than the headers.
   [[nodiscard]] int minor() const { return minor_; }
 
   void check_version(int oldest, const char* purpose) const {
@@ -66,7 +66,7 @@ class Api {
     }
   }
 
-  /// `create` gets the address to write the new object to.
+  /// Makes an object; `create` gets the address for it.
   template <class Object, class Create>
   [[nodiscard]] Owned<Object> make(Create create) const {
     Object* made = nullptr;

@@ -1,4 +1,4 @@
-// What runs a bundle's two graphs. `Stream` and `Streams` are written once, against `Runner`.
+// The interface of backends. `Stream` and `Streams` are written once, against `Runner`.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace mrcfa {
 
-/// A frame of the bundle's size for each of its streams; null for a stream that has none.
+/// A frame of the bundle's size for each stream; null for a stream that has none.
 struct Frames {
   const std::uint8_t* const* rows;
   Memory in;
 };
 
-/// Where the mask of each stream goes; null for a stream without a frame.
+/// The memory for the mask of each stream; null for a stream without a frame.
 struct Masks {
   std::uint8_t* const* rows;
   Memory in;
@@ -28,26 +28,26 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
   virtual ~Runner() = default;
 
-  /// What runs and where, such as `onnxruntime (CPU, fp32)`.
+  /// The backend's own name, such as `onnxruntime (CPU, fp32)`.
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual bool on_gpu() const = 0;
-  /// A stream without a frame keeps its state.
+  /// Segments a frame of each stream. A stream without a frame keeps its state.
   virtual void step(const Frames& frames, const Masks& masks) = 0;
-  /// Begin a step, of which two may be under way.
+  /// Begins a step; two may be under way.
   virtual void submit(const Frames& frames) = 0;
-  /// End the oldest step that was begun.
+  /// Ends the oldest step that was begun.
   virtual void result(const Masks& masks) = 0;
-  /// The next frame of that stream is the first of a video; what is under way is dropped.
+  /// Lets the stream's next frame start a new video, and drops the steps under way.
   virtual void reset(std::size_t stream) = 0;
   [[nodiscard]] virtual std::unique_ptr<Runner> sibling() const = 0;
 };
 
-/// `which` is the name or flavour of an engine, or empty for the best one.
+/// Opens an engine: `which` is its name or flavour, or empty for the best one that loads.
 std::unique_ptr<Runner> open_tensorrt(const Bundle& bundle, const Options& options,
                                       const std::string& which);
 
-/// `provider` is `cpu`, `cuda` or empty for CUDA if the library has it and the bundle has graphs
-/// for it, else the CPU.
+/// Opens the graphs. `provider` is `cpu`, `cuda` or empty, which stands for CUDA if the library and
+/// the bundle have it, and else for the CPU.
 std::unique_ptr<Runner> open_onnxruntime(const Bundle& bundle, const Options& options,
                                          const std::string& provider);
 

@@ -45,7 +45,7 @@ constexpr std::size_t kDigest = 64;  // hexadecimal digits
 
 struct RuntimeCache::Kernels {
   fs::path file;
-  std::string known;  ///< The digest of what the file holds, which precedes it there.
+  std::string known;  ///< The digest of the file's content, with which the file begins.
   std::unique_ptr<nvinfer1::IRuntimeCache> cache;
   std::mutex busy;
 
@@ -73,9 +73,9 @@ void RuntimeCache::Kernels::read() {
     notice(subject + " is damaged" + remedy);
     return;
   }
-  Log::forget();
+  Log::clear();
   if (!cache->deserialize(content.data(), content.size())) {
-    notice(subject + " is not of this GPU, driver and version: " + Log::complaint() + remedy);
+    notice(subject + " is not of this GPU, driver and version: " + Log::first_error() + remedy);
     return;
   }
   known = digest;
@@ -102,24 +102,24 @@ void RuntimeCache::Kernels::write() {
 
 RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& plan, fs::path file)
     : kernels_(std::make_unique<Kernels>()) {
-  const auto settings = Log::made<Error>([&] { return plan.createRuntimeConfig(); }, kFailure);
+  const auto settings = Log::made<Unfit>([&] { return plan.createRuntimeConfig(); }, kFailure);
   if (file.empty()) {
     notice("there is no cache folder (HOME is not set); name one with XDG_CACHE_HOME");
   }
   kernels_->file = std::move(file);
-  kernels_->cache = Log::made<Error>([&] { return settings->createRuntimeCache(); }, kFailure);
+  kernels_->cache = Log::made<Unfit>([&] { return settings->createRuntimeCache(); }, kFailure);
   kernels_->read();
 }
 
 std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context(
     nvinfer1::ICudaEngine& plan) {
   const std::lock_guard<std::mutex> alone(kernels_->busy);
-  const auto settings = Log::made<Error>([&] { return plan.createRuntimeConfig(); }, kFailure);
+  const auto settings = Log::made<Unfit>([&] { return plan.createRuntimeConfig(); }, kFailure);
   if (!settings->setRuntimeCache(*kernels_->cache)) {
     notice("TensorRT-RTX takes no runtime cache, so it compiles anew at every start");
   }
   settings->setExecutionContextAllocationStrategy(kUserManaged);
-  return Log::made<Error>([&] { return plan.createExecutionContext(settings.get()); }, kFailure);
+  return Log::made<Unfit>([&] { return plan.createExecutionContext(settings.get()); }, kFailure);
 }
 
 void RuntimeCache::save() {
@@ -135,7 +135,7 @@ RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& /*plan*/, fs::path /*file*/) {
 
 std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context(
     nvinfer1::ICudaEngine& plan) {
-  return Log::made<Error>([&] { return plan.createExecutionContext(kUserManaged); }, kFailure);
+  return Log::made<Unfit>([&] { return plan.createExecutionContext(kUserManaged); }, kFailure);
 }
 
 void RuntimeCache::save() {}

@@ -1,4 +1,4 @@
-// Execution contexts, and what TensorRT-RTX compiles for them, which it does once per GPU.
+// Execution contexts, and a cache on disk of the kernels that TensorRT-RTX compiles for them.
 #pragma once
 
 #include <NvInferRuntime.h>
@@ -12,23 +12,23 @@
 
 namespace mrcfa {
 
-/// Makes the contexts of an engine's two plans. TensorRT-RTX compiles their kernels for the GPU
-/// whenever one is made, for seconds, unless it is given those of another time: they are kept in
-/// `file`, or only in memory if that is empty. A file that cannot be used or written is told and
-/// costs nothing else. Classic TensorRT has compiled everything at build time and leaves the file
-/// alone.
+/// Makes the execution contexts of an engine's two plans. Whenever one is made, TensorRT-RTX
+/// compiles its kernels for the GPU, for seconds, unless they are in the cache. The cache is kept
+/// in `file`, or only in memory if `file` is empty. A file that cannot be read or written is
+/// reported and costs compiling again. Classic TensorRT compiles everything at build time and does
+/// not use the file.
 class RuntimeCache {
  public:
-  /// `plan` is either of the two.
+  /// `plan` is either of the two. Unfit if TensorRT cannot make a cache.
   RuntimeCache(nvinfer1::ICudaEngine& plan, std::filesystem::path file);
   RuntimeCache(const RuntimeCache&) = delete;
   RuntimeCache& operator=(const RuntimeCache&) = delete;
   ~RuntimeCache();
 
-  /// Without scratch memory, which its user brings. Threads that ask at once wait for each other,
-  /// for the first one compiles what the others take.
+  /// A context without scratch memory, which its user provides. Unfit if TensorRT cannot make one.
+  /// Threads wait for each other here, because the first one compiles the kernels of all.
   std::unique_ptr<nvinfer1::IExecutionContext> new_context(nvinfer1::ICudaEngine& plan);
-  /// Write what was compiled since it was read or saved, if anything was.
+  /// Writes the file if anything was compiled since it was read or saved.
   void save();
 
  private:
@@ -36,8 +36,8 @@ class RuntimeCache {
   std::unique_ptr<Kernels> kernels_;
 };
 
-/// Where the kernels of an engine whose plans have these hashes lie on such a GPU, for C++ and for
-/// Python (mrcfa/backends/runtime_cache.py). Empty if the user has no folder for caches.
+/// The cache file of the engine whose plans have these hashes, on this GPU. Python shares it
+/// (mrcfa/backends/runtime_cache.py). Empty if the user has no folder for caches.
 std::filesystem::path runtime_cache_file(const Library& library, const Gpu& gpu,
                                          const std::vector<std::string>& plans);
 

@@ -27,19 +27,23 @@ std::string printable(const std::string& text) {
       return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0;
     };
     const std::size_t length = byte(0) < 0xC0 ? 1 : byte(0) < 0xE0 ? 2 : byte(0) < 0xF0 ? 3 : 4;
-    const unsigned code = length == 1   ? byte(0)
-                          : length == 2 ? (byte(0) & 0x1FU) << 6U | (byte(1) & 0x3FU)
-                          : length == 3 ? (byte(0) & 0x0FU) << 12U | (byte(1) & 0x3FU) << 6U |
-                                              (byte(2) & 0x3FU)
-                                        : 0x10000;
+    const unsigned code =
+        length == 1   ? byte(0)
+        : length == 2 ? (byte(0) & 0x1FU) << 6U | (byte(1) & 0x3FU)
+        : length == 3 ? (byte(0) & 0x0FU) << 12U | (byte(1) & 0x3FU) << 6U | (byte(2) & 0x3FU)
+                      : 0x10000;
     const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
     const bool turns = code == 0x061C || code == 0x200E || code == 0x200F || code == 0xFEFF ||
                        (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
     if (control) {
       made += {'\\', 'x', digits[code >> 4U], digits[code & 0xFU]};
     } else if (turns) {
-      made += {'\\', 'u', digits[code >> 12U], digits[code >> 8U & 0xFU],
-               digits[code >> 4U & 0xFU], digits[code & 0xFU]};
+      made += {'\\',
+               'u',
+               digits[code >> 12U],
+               digits[code >> 8U & 0xFU],
+               digits[code >> 4U & 0xFU],
+               digits[code & 0xFU]};
     } else {
       made += text.substr(i, length);
     }
@@ -48,10 +52,14 @@ std::string printable(const std::string& text) {
   return made;
 }
 
-std::string listed(const std::vector<std::string>& names, const char* between) {
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 10;
   std::string made;
-  for (const std::string& name : names) {
-    made += (made.empty() ? "" : between) + name;
+  for (std::size_t i = 0; i < names.size() && i < kMost; ++i) {
+    made += (i == 0 ? "" : ", ") + names[i];
+  }
+  if (names.size() > kMost) {
+    made += " and " + std::to_string(names.size() - kMost) + " more";
   }
   return made;
 }

@@ -1,4 +1,4 @@
-// Words of the messages that both languages share.
+// Parts of the sentences that both languages share.
 #pragma once
 
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace mrcfa {
 
-/// `'name'`, as Python quotes a string in its messages; control characters are escaped.
+/// `'name'`, as Python quotes a string in a message; control characters are escaped.
 std::string in_quotes(const std::string& text);
 
-/// The text with what moves a terminal's cursor, ends a line or turns the direction of writing as
-/// escapes, as mrcfa.decoding.printable has it. The text is UTF-8.
+/// The UTF-8 text with escapes for characters that move a terminal's cursor, end a line or turn the
+/// direction of writing. Python: `printable` in mrcfa/data/decoding.py.
 std::string printable(const std::string& text);
 
-/// `a, b, c`, or with something else between them.
-std::string listed(const std::vector<std::string>& names, const char* between = ", ");
+/// `a, b, c and 4 more`: a list that stays readable however long it is, as mrcfa.errors.named.
+std::string listed(const std::vector<std::string>& names);
 
 }  // namespace mrcfa

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "driver.hpp"
+#include "fitting.hpp"
 #include "notice.hpp"
 #include "sentence.hpp"
 
@@ -15,8 +17,8 @@ using ort::Owned;
 
 namespace {
 
-/// ONNX Runtime reads it when the first environment is made. Set as the library loads, because
-/// setenv is no function for programs that have threads already.
+/// ONNX Runtime reads the variable when the first environment is made. It is set as the library
+/// loads, because setenv is not safe once a program has threads.
 [[maybe_unused]] const int kNoTelemetry = setenv("ORT_DISABLE_TELEMETRY", "1", 0);
 
 ONNXTensorElementDataType element_type(const TensorSpec& spec) {
@@ -39,7 +41,7 @@ void add_cuda(const Api& api, OrtSessionOptions& settings, const Options& option
   api.check_version(ort::kOldestMinorForCuda, " for CUDA");
   const auto cuda = api.make<OrtCUDAProviderOptionsV2>(
       [&](OrtCUDAProviderOptionsV2** out) { return api->CreateCUDAProviderOptions(out); });
-  const std::string device = std::to_string(options.device);
+  const std::string device = std::to_string(*options.device);
   // TF32 would round the products of FP32 graphs to ten bits.
   const std::array<const char*, 2> keys = {"device_id", "use_tf32"};
   const std::array<const char*, 2> values = {device.c_str(), "0"};
@@ -63,7 +65,7 @@ Owned<OrtSessionOptions> session_options(const Api& api, const Options& options,
   api.check(api->AddSessionConfigEntry(made.get(), "session.dynamic_block_base", "4"));
   // Threads that wait for more work after a run would take the cores from the next session's.
   api.check(api->AddSessionConfigEntry(made.get(), "session.force_spinning_stop", "1"));
-  // Bytes that look like ONNX Runtime's own format, too, are read as what was checked.
+  // Bytes that look like ONNX Runtime's own format are read as ONNX too, because that was checked.
   api.check(api->AddSessionConfigEntry(made.get(), "session.load_model_format", "ONNX"));
   // Q/DQ nodes stay where they are: moved past a transpose, FP8 makes a graph that does not load.
   api.check(api->AddSessionConfigEntry(made.get(), "session.disable_quant_qdq", "1"));
@@ -91,7 +93,8 @@ Owned<OrtSession> session_on_cpu(const Api& api, const OrtEnv& env, const std::s
 
 constexpr int kMinorThatNamesNodes = 24;
 
-/// `2 nodes (Shape_3 (Shape), a node (Gather))`, of a session that records it.
+/// The nodes that a session runs on the CPU, if it records them: `2 nodes (Shape_3 (Shape), a node
+/// (Gather))`.
 std::string nodes_on_cpu(const Api& api, const OrtSession& session) {
   if (api.minor() < kMinorThatNamesNodes) {
     return "some nodes";
@@ -126,13 +129,13 @@ std::string nodes_on_cpu(const Api& /*api*/, const OrtSession& /*session*/) {
 
 #endif
 
-/// With every node on the GPU; that the CPU has to run some is told, or Unfit where the options are
+/// A session on the GPU. Nodes that are left to the CPU are reported, or Unfit if the options are
 /// strict.
 Owned<OrtSession> session_on_cuda(const Api& api, const OrtEnv& env, const std::string& model,
                                   const std::string& file, const Options& options) {
   const Owned<OrtSessionOptions> whole = session_options(api, options, true);
   api.check(api->AddSessionConfigEntry(whole.get(), "session.disable_cpu_ep_fallback", "1"));
-  // That it refuses is no error yet.
+  // A refusal is no error yet.
   api.check(api->SetSessionLogSeverityLevel(whole.get(), ORT_LOGGING_LEVEL_FATAL));
   try {
     return new_session(api, env, model, *whole);
@@ -159,15 +162,18 @@ Owned<OrtSession> session_on_cuda(const Api& api, const OrtEnv& env, const std::
 
 }  // namespace
 
-Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
+Sessions::Sessions(const Bundle& bundle, Options options, bool on_cuda)
     : cuda(on_cuda),
       network(bundle.manifest().size),
       frame(bundle.manifest().frame),
       streams(static_cast<std::size_t>(bundle.manifest().streams)) {
+  if (cuda) {
+    options.device = chosen_device(options.device, current_gpu(), count_gpus());
+  }
   const Variant& variant = bundle.variant(options.precision, cuda ? Device::gpu : Device::cpu);
   name = std::string("onnxruntime (") + (cuda ? "CUDA" : "CPU") + ", " + variant.precision + ")";
-  // Callers bring memory for frames of the manifest's size, so these two shapes come from there;
-  // ONNX Runtime refuses them if the graphs think otherwise.
+  // Callers bring memory for frames of the manifest's size, so these two shapes come from there.
+  // ONNX Runtime refuses them if the graphs have others.
   const std::int64_t count = bundle.manifest().streams;
   image = {"image", "uint8", {count, frame.height, frame.width, 3}};
   answer = bundle.manifest().output == "mask"
@@ -187,7 +193,7 @@ Sessions::Sessions(const Bundle& bundle, const Options& options, bool on_cuda)
   });
   place = api.make<OrtMemoryInfo>([&](OrtMemoryInfo** out) {
     return api->CreateMemoryInfo(cuda ? "Cuda" : "Cpu", OrtDeviceAllocator,
-                                 cuda ? options.device : 0, OrtMemTypeDefault, out);
+                                 cuda ? *options.device : 0, OrtMemTypeDefault, out);
   });
   state_place = streams > 1 ? host.get() : place.get();
   const auto session = [&](const Graph& graph) {

@@ -1,4 +1,4 @@
-// A bundle's two graphs in ONNX Runtime, loaded: on the CPU, or on CUDA where it really loads.
+// A bundle's two graphs in ONNX Runtime: on the CPU, or on CUDA where it really loads.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ namespace mrcfa {
 
 inline constexpr const char* kCudaProvider = "CUDAExecutionProvider";
 
-/// Both sessions and what is known about them; siblings share it, and nothing in it changes.
+/// Both sessions and their facts; siblings share them, and nothing in here changes.
 struct Sessions {
-  Sessions(const Bundle& bundle, const Options& options, bool on_cuda);
+  Sessions(const Bundle& bundle, Options options, bool on_cuda);
 
   ort::Api api;
   bool cuda;
@@ -31,13 +31,13 @@ struct Sessions {
   ort::Owned<OrtEnv> env;
   ort::Owned<OrtMemoryInfo> host;
   ort::Owned<OrtMemoryInfo> place;   ///< Where features stay between the graphs.
-  const OrtMemoryInfo* state_place;  ///< The same, but the host where streams pause and start one
-                                     ///< by one: ONNX Runtime copies no parts of tensors on GPUs.
+  const OrtMemoryInfo* state_place;  ///< The same, but the host if there are several streams, which
+                                     ///< pause one by one: ONNX Runtime copies no rows on GPUs.
   ort::Owned<OrtSession> encoder;
   ort::Owned<OrtSession> decoder;
 
-  /// A tensor over memory that somebody else owns. ONNX Runtime makes no difference between inputs
-  /// and outputs here, hence not const.
+  /// A tensor over memory that the caller owns. Not const, because ONNX Runtime makes no difference
+  /// between inputs and outputs here.
   [[nodiscard]] ort::Owned<OrtValue> over(const void* data, const TensorSpec& spec,
                                           Memory memory_of = Memory::host) const;
 };

@@ -69,7 +69,7 @@ std::string sha256(std::string_view data) {
   for (; data.size() - done >= kBlock; done += kBlock) {
     add_block(state, data.data() + done);
   }
-  // The rest, a one bit, zeros up to the end of a block, and the length in bits.
+  // The padding: the rest, a one bit, zeros up to the end of a block, and the length in bits.
   std::string tail(data.substr(done));
   tail += '\x80';
   tail.append((2 * kBlock - tail.size() - 8) % kBlock, '\0');

@@ -13,7 +13,7 @@ std::string flying(int frames) {
   return frames == 1 ? "one frame is in flight" : std::to_string(frames) + " frames are in flight";
 }
 
-/// In a bundle for several streams this one is the first, and the others have no frames.
+/// Rows for a bundle of several streams: this one is the first, and the others have no frames.
 template <class Pixel>
 std::vector<Pixel*> alone(Pixel* first, const Info& info) {
   std::vector<Pixel*> rows(static_cast<std::size_t>(info.streams));

@@ -1,9 +1,10 @@
-// The bundle's engines in TensorRT.
+// The backend that runs a bundle's engines in TensorRT.
 #include <utility>
 
 #include "context.hpp"
 #include "engines.hpp"
 #include "lane.hpp"
+#include "notice.hpp"
 #include "runner.hpp"
 
 namespace mrcfa {
@@ -16,7 +17,7 @@ class TensorRtRunner final : public Runner {
         lane_(cuda::made_in<Lane>(engines_->context, engines_, false)) {}
 
   [[nodiscard]] std::string name() const override {
-    return "tensorrt (" + engines_->name + (lane_->as_graphs() ? ")" : ", no CUDA graphs)");
+    return engine_title(engines_->engine, engines_->gpu, lane_->as_graphs());
   }
 
   [[nodiscard]] bool on_gpu() const override { return true; }
@@ -27,7 +28,7 @@ class TensorRtRunner final : public Runner {
     lane_->result(masks);
   }
 
-  /// Who submits frames needs a wide lane, which others are not made to pay for.
+  /// Two frames in flight need a wide lane, which is made at the first call.
   void submit(const Frames& frames) override {
     const cuda::Current current(*engines_->context);
     if (!lane_->wide()) {
@@ -61,10 +62,18 @@ class TensorRtRunner final : public Runner {
 
 std::unique_ptr<Runner> open_tensorrt(const Bundle& bundle, const Options& options,
                                       const std::string& which) {
+  const auto wanted = requested(bundle.manifest().engines, which, options.precision, bundle.path());
   const Gpu gpu = gpu_of(options.device);
   const auto context = std::make_shared<const cuda::Context>(gpu.index);
-  return std::make_unique<TensorRtRunner>(
-      cuda::made_in<Engines>(context, context, gpu, bundle, options, which));
+  auto [runner, sentence] =
+      first_loaded(candidates(wanted, machine_of(gpu), bundle.path()), [&](const Engine& engine) {
+        return std::make_unique<TensorRtRunner>(
+            cuda::made_in<Engines>(context, context, gpu, bundle, options, engine));
+      });
+  if (!sentence.empty()) {
+    notice(sentence);
+  }
+  return std::move(runner);
 }
 
 }  // namespace mrcfa

@@ -1,6 +1,5 @@
-// What mrcfa-segment cannot show of the C++ API: siblings in threads, moves,
-// memory on a GPU, refusals. Ends with 0 if all is well; a GPU takes part where
-// it is compiled with one (MRCFA_TENSORRT).
+// Tests of the C++ API that mrcfa-segment cannot make: siblings in threads, moves, memory on a GPU,
+// refusals. The exit code is 0 if all pass. A GPU takes part if it is compiled with MRCFA_TENSORRT.
 #include <thread>
 
 #include "expect.hpp"
@@ -64,6 +63,14 @@ int main(int, char** argv) {
   };
   expect_error(wrong_size, "mrcfa export --frame " + std::to_string(info.height + 1) + "x" +
                                std::to_string(info.width));
+  const auto opened = [&](int device, int threads) {
+    mrcfa::Options impossible;
+    impossible.device = device;
+    impossible.threads = threads;
+    mrcfa::Stream unreachable(argv[1], impossible);
+  };
+  expect_error([&] { opened(-1, 0); }, "device is -1; GPUs are counted from 0");
+  expect_error([&] { opened(0, -1); }, "threads is -1; use 1 or more");
   expect_error([&] { moved.segment(nullptr, info.height, info.width, mask.data()); }, "null");
 
   moved.reset();
@@ -92,7 +99,7 @@ int main(int, char** argv) {
   options.cuda_stream = queue;
   {
     mrcfa::Stream queued(argv[1], options);
-    Bytes frame;  // "device" memory of the fake GPU is host memory
+    Bytes frame;  // the "device" memory of the fake GPU is host memory
     for (std::size_t t = 0; t < slow.size(); ++t) {
       frame = slow[t];
       queued.segment(frame.data(), info.height, info.width, mask.data(), mrcfa::Memory::device,

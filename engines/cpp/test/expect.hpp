@@ -1,4 +1,4 @@
-// What the test programs share: a count of failures, and frames to segment.
+// Common parts of the test programs: a count of failures, and frames to segment.
 #pragma once
 
 #include <iostream>
@@ -31,7 +31,7 @@ inline std::size_t area(const mrcfa::Info& info) {
   return static_cast<std::size_t>(info.height) * static_cast<std::size_t>(info.width);
 }
 
-/// Stripes that move by `speed` from frame to frame.
+/// A frame of stripes, which move by `speed` from frame to frame.
 inline Bytes frame_of(const mrcfa::Info& info, int number, int speed = 40) {
   Bytes frame(3 * area(info));
   for (std::size_t i = 0; i < frame.size(); ++i) {

@@ -1,10 +1,10 @@
 // Feeds the manifest's reader with broken manifests: those on standard input, one per line, then
 // every prefix of the first, then the first with random damage. Each must be read or refused with
-// an mrcfa::Error; anything else ends the program. Deterministic, so that a failure can be
+// an mrcfa::Error; anything else ends the program. It is deterministic, so a failure can be
 // repeated.
 //
 //   mrcfa-fuzz BUNDLE INPUTS SEED < manifests.txt
-//   mrcfa-fuzz BUNDLE < manifests.txt      # prints what it says of each: a sentence, or nothing
+//   mrcfa-fuzz BUNDLE < manifests.txt      # prints the error of each, or an empty line
 #include <algorithm>
 #include <iostream>
 #include <random>
@@ -25,7 +25,7 @@ void print_verdicts(const std::filesystem::path& folder) {
   }
 }
 
-/// Counts what becomes of its inputs.
+/// Reads its inputs and counts how many are read and refused.
 class Target {
  public:
   explicit Target(std::filesystem::path folder) : folder_(std::move(folder)) {}

@@ -1,5 +1,5 @@
-// What a program meets that shares its process, threads and CUDA contexts with a stream, on the
-// fake GPU: `gpu BUNDLE SCENARIO` ends with 0 if all is well.
+// Programs that share their process, threads and CUDA contexts with a stream, on the fake GPU:
+// `gpu BUNDLE SCENARIO` ends with 0 if all is well.
 #include <NvInferRuntime.h>
 
 #include <deque>
@@ -40,13 +40,21 @@ void second_gpu(const char* bundle) {
 }
 
 void callers_context(const char* bundle) {
-  fake::OwnContext own(0);
-  use(bundle, {}, &own.context);
-  expect(!fake::primaries[0].started, "the caller's context serves for its GPU");
-  mrcfa::Options options;
-  options.device = 1;
-  use(bundle, options, &own.context);
-  expect(fake::primaries[1].started, "the other GPU has its primary one");
+  {
+    fake::OwnContext own(0);
+    use(bundle, {}, &own.context);
+    expect(!fake::primaries[0].started, "the caller's context serves for its GPU");
+    mrcfa::Options options;
+    options.device = 1;
+    use(bundle, options, &own.context);
+    expect(fake::primaries[1].started, "the other GPU has its primary one");
+    fake::stack.clear();
+  }
+  fake::primaries[1].started = false;
+  fake::OwnContext second(1);
+  use(bundle, {}, &second.context);
+  expect(!fake::primaries[0].started && !fake::primaries[1].started,
+         "without a device the GPU is that of the caller's context");
 }
 
 void other_threads(const char* bundle) {
@@ -63,7 +71,7 @@ void other_threads(const char* bundle) {
   expect(!mask.empty(), "a sibling outlives its stream");
 }
 
-/// The caller destroyed his context too early, which costs him the stream and not the process.
+/// A context that is destroyed too early costs the stream, not the process.
 void context_gone(const char* bundle) {
   fake::OwnContext own(0);
   mrcfa::Stream stream(bundle);
@@ -72,22 +80,39 @@ void context_gone(const char* bundle) {
                "the CUDA context that this stream was opened in is gone; destroy streams before");
 }
 
-/// FAKE_GPU_LOST_AFTER=2
+/// Needs FAKE_GPU_LOST_AFTER=2.
 void gpu_lost(const char* bundle) {
   mrcfa::Stream stream(bundle);
   const Bytes frame = frame_of(stream.info(), 0);
   segmented(stream, frame);
   segmented(stream, frame);
-  for (int again = 0; again < 2; ++again) {
-    expect_error(
-        [&] { segmented(stream, frame); },
-        "the GPU stopped working (it failed to take the frame: unspecified launch failure), and "
-        "what ran on it is lost; look for the reason in the system's log (dmesg)");
-  }
-  expect_error([&] { mrcfa::Stream other = stream.sibling(); }, "the GPU stopped working (it ");
+  const char* sentence = "the GPU stopped working (CUDA's ";
+  expect_error([&] { segmented(stream, frame); },
+               sentence + std::string("cudaMemcpyAsync failed: cudaErrorLaunchFailure)"));
+  expect_error([&] { segmented(stream, frame); }, sentence);
+  expect_error([&] { mrcfa::Stream other = stream.sibling(); }, sentence);
 }
 
-/// Frames that are queued keep what they held, although the caller's memory and ours change.
+/// Needs FAKE_GPU_LOST_AFTER=0 and FAKE_GPU_ERROR=2.
+void memory_full(const char* bundle) {
+  mrcfa::Stream stream(bundle);
+  expect_error([&] { segmented(stream, frame_of(stream.info(), 0)); },
+               "no memory is left (CUDA's cudaMemcpyAsync failed: cudaErrorMemoryAllocation)");
+}
+
+/// Needs FAKE_GPU_LOST_AFTER=0 and FAKE_GPU_ERROR=1.
+void call_failed(const char* bundle) {
+  mrcfa::Stream stream(bundle);
+  try {
+    segmented(stream, frame_of(stream.info(), 0));
+    expect(false, "the call fails");
+  } catch (const mrcfa::Error& error) {
+    expect(error.what() == std::string("CUDA's cudaMemcpyAsync failed: cudaErrorInvalidValue"),
+           error.what());
+  }
+}
+
+/// Queued frames keep their content, although the caller's memory and the library's change.
 void pinned(const char* bundle) {
   mrcfa::Stream stream(bundle);
   const mrcfa::Info& info = stream.info();
@@ -129,13 +154,13 @@ bool starts_video(int t) {
   return t == 0 || t == 7 || t == 64 || t == 65 || t == 150;
 }
 
-/// The same frames with two in flight, but for some in between; whatever the caller lends is
-/// spoilt as early as he may.
+/// Segments the same frames with two in flight, apart from some plain ones in between. The caller's
+/// memory is overwritten as early as the API allows.
 void compare_in_flight(mrcfa::Stream& stream, const std::vector<Bytes>& expected,
                        mrcfa::Memory in = mrcfa::Memory::host, cudaStream_t queue = nullptr) {
   const mrcfa::Info& info = stream.info();
   std::deque<std::pair<std::size_t, Bytes>> flying;
-  const auto take = [&] {
+  const auto fetch = [&] {
     Bytes mask(area(info), 0xEE);
     stream.result(mask.data(), in);
     if (queue != nullptr) {
@@ -149,11 +174,11 @@ void compare_in_flight(mrcfa::Stream& stream, const std::vector<Bytes>& expected
     Bytes frame = frame_of(info, static_cast<int>(t));
     if (starts_video(static_cast<int>(t))) {
       stream.reset();
-      flying.clear();  // with their frames
+      flying.clear();  // also their frames
     }
     if (t < 4 || t % 50 == 30) {
       while (!flying.empty()) {
-        take();
+        fetch();
       }
       expect(segmented(stream, frame) == expected[t], "a plain frame in between is the same");
       continue;
@@ -164,12 +189,12 @@ void compare_in_flight(mrcfa::Stream& stream, const std::vector<Bytes>& expected
     }
     flying.emplace_back(t, std::move(frame));
     if (flying.size() == 2) {
-      take();
+      fetch();
     }
   }
 }
 
-/// In the orders in which a GPU might do it; ends with frames in flight.
+/// Runs the work in the orders that a GPU may choose; ends with frames in flight.
 void in_flight(const char* bundle) {
   mrcfa::Options options;
   options.precision = "fp32";
@@ -214,6 +239,8 @@ const std::map<std::string, std::function<void(const char*)>> kScenarios = {
     {"other-threads", other_threads},
     {"context-gone", context_gone},
     {"gpu-lost", gpu_lost},
+    {"memory-full", memory_full},
+    {"call-failed", call_failed},
     {"pinned", pinned},
     {"scratch-and-ranges", scratch_and_ranges},
     {"in-flight", in_flight},

@@ -1,5 +1,5 @@
-// Several streams at once against lone ones: `streams BATCHED LONE BACKEND` ends with 0 if every
-// slot's masks are those of a stream of its own, whichever cameras pause or start anew.
+// Compares several streams at once with lone ones: `streams BATCHED LONE BACKEND` ends with 0 if
+// every slot's masks are those of a stream of its own, whichever cameras pause or start anew.
 #include <random>
 
 #include "expect.hpp"

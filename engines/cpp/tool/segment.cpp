@@ -1,5 +1,5 @@
-// mrcfa-segment: raw frames on standard input, raw masks on standard output; fits between two
-// ffmpeg.
+// mrcfa-segment reads raw frames from standard input and writes raw masks to standard output, so it
+// fits between two ffmpeg.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -16,16 +16,18 @@ constexpr const char* kUsage =
 
 Frames are rgb24 without headers, of the size that the bundle takes; masks are a byte per pixel.
 
-  --raw HxW          size of the frames, height first; checked against the bundle's
-  --as KIND          mask: class per pixel (gray); color: the classes' colours (rgb24)
-  --backend NAME     auto, tensorrt, onnxruntime, onnxruntime:cpu or onnxruntime:cuda
-  --strict           fail if auto has to pass over a GPU's engine, instead of saying so
-  --precision NAME   fp32 or fp16
-  --threads N        of ONNX Runtime on the CPU
-  --device N         index of the GPU
-  --plugin-library F libmrcfa_plugin.so, for engines that were built with it
+  --raw HxW          check that frames of this size, height first, fit the bundle
+  --as KIND          write mask: a class per pixel (gray, the default), or color: the
+                     classes' colours (rgb24)
+  --backend NAME     run auto (the default), tensorrt, onnxruntime, onnxruntime:cpu or
+                     onnxruntime:cuda
+  --strict           fail if a GPU is there and cannot be used, instead of a warning
+  --precision NAME   run fp32, fp16, int8 or fp8; by default fp32 on a CPU, fp16 on a GPU
+  --threads N        run ONNX Runtime with N threads on the CPU; 0, the default: it chooses
+  --device N         run on the GPU of this index; by default on the first
+  --plugin-library F load this libmrcfa_plugin.so for engines that were built with it
   --no-graphs        launch kernels one by one instead of as CUDA graphs
-  --reset-every N    start a new video after every N frames
+  --reset-every N    start a new video after every N frames; 0, the default: never
   --info             print what would run and its classes, and end
   --version          print the version, and end
 
@@ -48,7 +50,7 @@ std::string in_quotes(std::string_view text) {
   return "'" + std::string(text) + "'";
 }
 
-/// Digits alone, or nothing.
+/// The number that the text writes in digits alone; none if it has anything else.
 std::optional<int> digits(std::string_view text) {
   int value = -1;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -145,13 +147,13 @@ void check_size(const Arguments& arguments, const mrcfa::Info& info) {
     return;
   }
   const bool swapped = height == info.width && width == info.height;
-  throw mrcfa::Error("the frames are " + std::to_string(height) + " high and " +
-                     std::to_string(width) + " wide, but " + arguments.bundle + " takes " +
-                     size_of(info.height, info.width) + " (height first)" +
-                     (swapped ? "; if that is their size write --raw " + size_of(width, height) +
-                                    ", else resize"
-                              : "; resize") +
-                     " them in the graphs: mrcfa export --frame " + size_of(height, width));
+  throw mrcfa::Error(
+      "the frames are " + std::to_string(height) + " high and " + std::to_string(width) +
+      " wide, but " + arguments.bundle + " takes " + size_of(info.height, info.width) +
+      " (height first)" +
+      (swapped ? "; if that is their size write --raw " + size_of(width, height) + ", else resize"
+               : "; resize") +
+      " them in the graphs: mrcfa export --frame " + size_of(height, width));
 }
 
 void write(const std::vector<std::uint8_t>& bytes) {
@@ -161,7 +163,7 @@ void write(const std::vector<std::uint8_t>& bytes) {
   }
 }
 
-/// Class per pixel -> its colour; a class without one is black.
+/// Paints each pixel in the colour of its class; a class without a colour is black.
 class Painter {
  public:
   explicit Painter(const std::vector<mrcfa::Colour>& palette) {
@@ -184,7 +186,7 @@ class Painter {
   std::array<mrcfa::Colour, 256> colours_{};
 };
 
-/// The exit code: 1 if the last frame was cut short after others had been segmented.
+/// Segments all frames and returns the exit code: 1 if the last of several frames was cut short.
 int segment(const Arguments& arguments, mrcfa::Stream& stream) {
   const mrcfa::Info& info = stream.info();
   check_size(arguments, info);

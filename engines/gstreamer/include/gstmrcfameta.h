@@ -1,6 +1,6 @@
-/* How an application reads the mask that `mrcfa output=meta` attaches to a frame. Needs GStreamer
- * alone, nothing to link. Other languages have the same by gst_buffer_get_custom_meta() and the
- * fields of its structure: `mask`, a GstBuffer, `width` and `height`. */
+/* Reads the mask that `mrcfa output=meta` attaches to a frame. It needs GStreamer alone and nothing to
+ * link. Other languages call gst_buffer_get_custom_meta() and read the fields of its structure:
+ * `mask`, a GstBuffer, `width` and `height`. */
 #ifndef GST_MRCFA_META_H
 #define GST_MRCFA_META_H
 
@@ -13,12 +13,12 @@ G_BEGIN_DECLS
 /**
  * gst_buffer_get_mrcfa_mask:
  * @buffer: a frame that passed through `mrcfa output=meta`
- * @width: (out) (optional): of the mask, which is the frame's
- * @height: (out) (optional): likewise
+ * @width: (out) (optional): the width of mask and frame
+ * @height: (out) (optional): the height of mask and frame
  *
- * Returns: (transfer none) (nullable): height × width bytes, a class per pixel, rows without padding;
- *   classes that the element's `classes` left out are 255. %NULL if the frame has no mask. It lives
- *   as long as the buffer, unless gst_buffer_ref() keeps it.
+ * Returns: (transfer none) (nullable): height × width bytes, a class per pixel, rows without padding.
+ *   Classes that are not among the element's `classes` are 255. %NULL if the frame has no mask. The
+ *   mask lives as long as the buffer, unless gst_buffer_ref() keeps it.
  */
 static inline GstBuffer *
 gst_buffer_get_mrcfa_mask (GstBuffer * buffer, gint * width, gint * height)

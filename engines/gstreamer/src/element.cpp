@@ -36,7 +36,9 @@ gboolean start(GstBaseTransform* base) {
   try {
     mrcfa::Options options;
     options.backend = settings.backend;
-    options.device = settings.device;
+    if (settings.device != mrcfa::kAnyDevice) {
+      options.device = settings.device;
+    }
     parts.segmenter = std::make_unique<mrcfa::Segmenter>(settings.bundle, options, settings.alpha,
                                                          settings.classes);
   } catch (const std::exception& error) {

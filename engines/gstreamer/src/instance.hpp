@@ -1,4 +1,4 @@
-// An instance of the element, and what GstBaseTransform calls of it.
+// An instance of the element, and the virtual functions that GstBaseTransform calls.
 #pragma once
 
 #include <gst/base/gstbasetransform.h>
@@ -16,18 +16,18 @@ GST_DEBUG_CATEGORY_EXTERN(mrcfa_debug);
 
 namespace mrcfa {
 
-/// What C++ adds to GStreamer's part of the element. Properties and queries come from any thread.
+/// The C++ members of the element. Properties and queries come from any thread.
 struct Parts {
-  std::mutex mutex;  ///< For what follows, up to the counts.
+  std::mutex mutex;  ///< Guards the members below, up to the counts.
   Settings settings;
   bool repaint = false;  ///< `alpha` or `classes` changed.
-  Extent extent;         ///< Zero from stop to start.
-  Output output{};       ///< From start to stop what was set before.
-  bool warned = false;   ///< Of a size that upstream asked for.
+  Extent extent;         ///< The bundle's frame size; zero while the element is stopped.
+  Output output{};       ///< The property's value at the start.
+  bool warned = false;   ///< True once a wrong size of upstream was reported.
   std::string runs_on;
-  GstClockTime duration = 0;  ///< Of a frame; 0 if it is not known.
+  GstClockTime duration = 0;  ///< The duration of a frame; 0 if it is not known.
   guint64 processed = 0, dropped = 0, resets = 0;
-  // From start to stop, for the thread that streams:
+  // For the streaming thread, between start and stop:
   std::unique_ptr<Segmenter> segmenter;
   GstVideoInfo in{}, out{};
   GstCaps* caps = nullptr;
@@ -48,13 +48,13 @@ inline GstMrcfa* mrcfa_of(gpointer object) {
 
 GstBaseTransformClass* parent_class();
 
-/// The next frame starts a new video.
+/// Lets the next frame start a new video.
 void restart(GstMrcfa* self);
 
-/// False, and an element error, if frames of these caps do not fit the bundle.
+/// False, with an element error, if frames of these caps do not fit the bundle.
 bool check_size(GstMrcfa* self, GstCaps* caps);
 
-/// Each file's share of the virtual functions.
+/// Each file sets its part of the virtual functions.
 void install_negotiation(GstBaseTransformClass* base);
 void install_streaming(GstBaseTransformClass* base);
 

@@ -1,4 +1,4 @@
-// Caps, sizes, allocation and latency: what is agreed before frames flow.
+// Negotiation of caps, sizes, allocation and latency.
 #include <string>
 #include <utility>
 
@@ -11,8 +11,8 @@ const char* format_of(GstPadDirection direction, Output output) {
   return direction == GST_PAD_SRC && output == Output::mask ? "GRAY8" : "RGB";
 }
 
-/// What the other pad carries if the one of this direction carries `caps`: RGB, or GRAY8 where
-/// masks leave the element, of the bundle's size. That leaves other sizes to videoscale.
+/// The caps of the other pad if the pad of this direction has `caps`: RGB, or GRAY8 for masks that
+/// leave the element, of the bundle's size. Other sizes are left to videoscale.
 GstCaps* across(GstCaps* caps, GstPadDirection direction, Output output, Extent frame) {
   const char* const here = format_of(direction, output);
   const char* const there =
@@ -54,8 +54,8 @@ GstCaps* transform_caps(GstBaseTransform* base, GstPadDirection direction, GstCa
   return made;
 }
 
-/// Any size is let in, so that a wrong one meets a sentence in `check_size` and not GStreamer's
-/// "not negotiated"; queries of caps name the right one, which is all that videoscale needs.
+/// Accepts any size, so that a wrong one gets the sentence of `check_size` instead of GStreamer's
+/// "not negotiated". Caps queries name the right size, which is all that videoscale needs.
 gboolean accept_caps(GstBaseTransform* base, GstPadDirection direction, GstCaps* caps) {
   GstPad* const pad = direction == GST_PAD_SINK ? base->sinkpad : base->srcpad;
   GstCaps* const possible = gst_pad_get_pad_template_caps(pad);
@@ -97,7 +97,7 @@ gboolean get_unit_size(GstBaseTransform*, GstCaps* caps, gsize* size) {
   return known;
 }
 
-/// A frame becomes a frame, however its rows are padded.
+/// The size of a buffer: a frame stays a frame, however its rows are padded.
 gboolean transform_size(GstBaseTransform* base, GstPadDirection, GstCaps*, gsize, GstCaps* caps,
                         gsize* size) {
   return get_unit_size(base, caps, size);
@@ -108,18 +108,18 @@ gboolean propose_allocation(GstBaseTransform* base, GstQuery* decided, GstQuery*
   return parent_class()->propose_allocation(base, decided, query);
 }
 
-/// The one size that the caps have, in however many formats; zero if there are others.
+/// The only size in the caps, in any number of formats; zero if there are several.
 Extent extent_of(const GstCaps* caps) {
   Extent made;
   for (guint i = 0; caps != nullptr && i < gst_caps_get_size(caps); ++i) {
     const GstStructure* const structure = gst_caps_get_structure(caps, i);
-    Extent each;
-    gst_structure_get_int(structure, "width", &each.width);
-    gst_structure_get_int(structure, "height", &each.height);
-    if (i > 0 && !(each == made)) {
+    Extent extent;
+    gst_structure_get_int(structure, "width", &extent.width);
+    gst_structure_get_int(structure, "height", &extent.height);
+    if (i > 0 && !(extent == made)) {
       return {};
     }
-    made = each;
+    made = extent;
   }
   return made;
 }
@@ -133,8 +133,8 @@ std::string misfit(Extent given, Extent takes) {
          shown(given);
 }
 
-/// Where upstream asks for another size alone, GStreamer will end with "not negotiated", which
-/// tells nobody what to do.
+/// Warns if upstream offers only another size, because GStreamer's "not negotiated" names no
+/// remedy.
 void warn_of_size(GstMrcfa* self, GstQuery* query) {
   GstCaps* filter = nullptr;
   GstCaps* possible = nullptr;
@@ -153,7 +153,7 @@ void warn_of_size(GstMrcfa* self, GstQuery* query) {
   GST_ELEMENT_WARNING(self, STREAM, FORMAT, ("%s", misfit(given, takes).c_str()), (nullptr));
 }
 
-/// An element that keeps pace has a frame for at most a frame's duration; one that does not drops.
+/// Adds a frame's duration to the latency: an element that keeps pace holds no frame longer.
 void add_latency(GstMrcfa* self, GstQuery* query) {
   gboolean live = FALSE;
   GstClockTime least = 0;

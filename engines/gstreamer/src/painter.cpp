@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint8_t kBlank = 255;
 constexpr std::size_t kMostShown = 20;
 
-/// ` Traffic light` -> `traffic_light`.
+/// The normal form of a class name: `traffic_light` for ` Traffic light`.
 std::string plain(const std::string& name) {
   const auto visible = [](unsigned char letter) { return std::isspace(letter) == 0; };
   const auto first = std::find_if(name.begin(), name.end(), visible);
@@ -69,7 +69,7 @@ std::vector<std::size_t> indices(const std::string& names,
 }  // namespace
 
 Painter::Painter(const Info& info, double alpha, const std::string& classes) {
-  // To even, as Python rounds.
+  // Rounds halves to even, as Python does.
   const auto opacity = static_cast<std::uint16_t>(std::lrint(256 * alpha));
   const auto tinted = [opacity](std::uint8_t level) {
     return static_cast<std::uint16_t>(level * opacity);

@@ -1,4 +1,4 @@
-// What becomes of a mask: colours over the frame, or classes, those that are wanted.
+// Painting masks: the wanted classes as colours over a frame, or as numbers.
 #pragma once
 
 #include <array>
@@ -9,23 +9,23 @@
 
 namespace mrcfa {
 
-/// Looks every class up in tables of 256 entries, as `mrcfa run` does, so that the pixels are the
-/// same. Throws Error if a class is not among those of the bundle.
+/// Looks classes up in tables of 256 entries, as `mrcfa run` does, so that the pixels are the same.
+/// Throws Error if a class is not among those of the bundle.
 class Painter {
  public:
-  /// `alpha` in 0 to 1 is the opacity of the colours; `classes` such as `person,car` are the wanted
-  /// ones, all if it names none.
+  /// `alpha`, from 0 to 1, is the opacity of the colours. `classes`, such as `person,car`, are the
+  /// wanted ones; empty stands for all.
   Painter(const Info& info, double alpha, const std::string& classes);
 
-  /// Tint `width` pixels of RGB, whose classes are in `mask`, in place.
+  /// Tints `width` pixels of RGB in place; their classes are in `mask`.
   void tint(std::uint8_t* rgb, const std::uint8_t* mask, std::size_t width) const;
 
-  /// Classes that are not wanted become 255, in place.
+  /// Sets classes that are not wanted to 255, in place.
   void select(std::uint8_t* mask, std::size_t size) const;
 
  private:
   struct Blend {
-    std::uint16_t weight = 256;  ///< Of the frame, in 256ths.
+    std::uint16_t weight = 256;  ///< The weight of the frame, in 256ths.
     std::array<std::uint16_t, 3> colour{};
   };
   std::array<Blend, 256> blend_{};

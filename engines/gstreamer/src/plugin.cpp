@@ -1,4 +1,4 @@
-// What GStreamer loads: the element, and the meta with which it hands masks on.
+// The plugin that GStreamer loads: the element, and the meta that carries masks.
 #include <gst/video/video.h>
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// A mask goes along to a copy, and to the frame in another format of the same size.
+/// Copies a mask to a copy of its frame, and to the frame in another format of the same size.
 gboolean follow(GstBuffer* to, GstCustomMeta* meta, GstBuffer*, GQuark type, gpointer data,
                 gpointer) {
   if (GST_VIDEO_META_TRANSFORM_IS_SCALE(type)) {
@@ -31,7 +31,8 @@ gboolean follow(GstBuffer* to, GstCustomMeta* meta, GstBuffer*, GQuark type, gpo
   return TRUE;
 }
 
-/// A mask belongs to the pixels as they lie, which the tags tell to elements that move them.
+/// Registers the meta. Its tags tell elements that move pixels that the mask depends on their
+/// places.
 void register_meta() {
   static std::array<const char*, 4> tags = {GST_META_TAG_VIDEO_STR, GST_META_TAG_VIDEO_SIZE_STR,
                                             GST_META_TAG_VIDEO_ORIENTATION_STR, nullptr};

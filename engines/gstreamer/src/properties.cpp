@@ -43,8 +43,10 @@ void install_properties(GObjectClass* gobject) {
                                         "What runs the bundle: auto, tensorrt, onnxruntime, "
                                         "onnxruntime:cpu or onnxruntime:cuda",
                                         usual.backend.c_str(), kAtStart));
-  install(kDevice, g_param_spec_int("device", "Device", "Index of the GPU", 0, G_MAXINT,
-                                    usual.device, kAtStart));
+  install(kDevice, g_param_spec_int("device", "Device",
+                                    "Index of the GPU; -1 for that of the current CUDA context, "
+                                    "or else the first",
+                                    kAnyDevice, G_MAXINT, usual.device, kAtStart));
   install(kOutput, g_param_spec_enum("output", "Output", "What leaves the element", output_type(),
                                      static_cast<int>(usual.output), kAtStart));
   install(kAlpha, g_param_spec_double("alpha", "Alpha", "Opacity of the overlay's colours", 0, 1,

@@ -9,17 +9,20 @@ namespace mrcfa {
 
 enum class Output { overlay, mask, meta };
 
+/// The value of `device` that leaves the choice of the GPU to the library.
+constexpr int kAnyDevice = -1;
+
 struct Settings {
   std::string bundle;
   std::string backend = "auto";
-  int device = 0;
+  int device = kAnyDevice;
   Output output = Output::overlay;
   double alpha = 0.5;
   std::string classes;
   bool reset_on_discont = false;
 };
 
-/// `stats` alone is the element's own affair; all others read and write Settings.
+/// All properties but `stats` read and write Settings.
 enum Property : guint {
   kBundle = 1,
   kBackend,
@@ -33,7 +36,7 @@ enum Property : guint {
 
 void install_properties(GObjectClass* gobject);
 
-/// False if there is no such property.
+/// Sets or gets a property; false if there is no such property.
 bool set(Settings& settings, guint property, const GValue* value);
 bool get(const Settings& settings, guint property, GValue* value);
 

@@ -12,7 +12,7 @@ std::uint8_t* row(const GstVideoFrame& frame, int y) {
   return first + static_cast<std::ptrdiff_t>(GST_VIDEO_FRAME_PLANE_STRIDE(&frame, 0)) * y;
 }
 
-/// A picture's pixels, as long as this lives.
+/// Maps a picture's pixels as long as this object lives.
 class Mapped {
  public:
   Mapped(const Picture& picture, GstMapFlags flags) {
@@ -84,7 +84,7 @@ void Segmenter::attach(const Picture& picture) {
   gst_buffer_unref(mask);
 }
 
-/// The mask of the next frame, in the memory that it was given.
+/// Segments the next frame and returns its mask, which is in the given memory.
 std::uint8_t* Segmenter::segmented(const GstVideoFrame& frame, std::uint8_t* mask) {
   const std::uint8_t* rgb = row(frame, 0);
   const std::size_t width = 3 * static_cast<std::size_t>(info().width);

@@ -1,4 +1,4 @@
-// A stream of the C++ library that reads and writes frames of GStreamer.
+// A stream of the C++ library for frames of GStreamer.
 #pragma once
 
 #include <gst/video/video.h>
@@ -12,7 +12,7 @@
 
 namespace mrcfa {
 
-/// The size of frames; zero as long as it is not known.
+/// The size of frames; zero until it is known.
 struct Extent {
   int width = 0;
   int height = 0;
@@ -22,14 +22,14 @@ inline bool operator==(const Extent& one, const Extent& other) {
   return one.width == other.width && one.height == other.height;
 }
 
-/// A frame of GStreamer, or a mask: what a buffer holds, and how.
+/// A frame or a mask of GStreamer: a buffer, and how its pixels are laid out.
 struct Picture {
   const GstVideoInfo& info;
   GstBuffer* buffer;
 };
 
-/// Rows of GStreamer's frames may be padded, those of the library are not. Where they are not
-/// padded either, nothing is copied. Belongs to the thread that streams.
+/// Segments frames of GStreamer. Their rows may be padded, those of the library are not; frames
+/// without padding are not copied. Belongs to the streaming thread.
 class Segmenter {
  public:
   /// Opens the bundle; throws Error.
@@ -39,17 +39,17 @@ class Segmenter {
   [[nodiscard]] const Info& info() const { return stream_.info(); }
   [[nodiscard]] Extent extent() const { return {info().width, info().height}; }
 
-  /// Shows other classes, or shows them otherwise; throws Error and leaves all as it was.
+  /// Changes opacity and classes; throws Error and changes nothing if a class is unknown.
   void repaint(double alpha, const std::string& classes);
 
-  /// The next frame starts a new video. False if there is nothing to forget.
+  /// Lets the next frame start a new video; false if there is nothing to forget.
   bool restart();
 
-  /// The next frame, in each of the ways that it can leave the element: tinted in place,
+  /// Segments the next frame and tints it in place.
   void overlay(const Picture& picture);
-  /// as its mask,
+  /// Segments the next frame and writes its mask.
   void mask(const Picture& picture, const Picture& mask);
-  /// or untouched, with the mask as a meta.
+  /// Segments the next frame and attaches its mask as a meta; the frame is not changed.
   void attach(const Picture& picture);
 
  private:

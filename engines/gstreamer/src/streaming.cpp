@@ -1,4 +1,4 @@
-// Events and frames: what flows once caps are agreed.
+// Streaming: events and frames.
 #include <exception>
 #include <utility>
 
@@ -24,7 +24,7 @@ gboolean sink_event(GstBaseTransform* base, GstEvent* event) {
   return parent_class()->sink_event(base, event);
 }
 
-/// Takes over `alpha` and `classes`; classes that are not there leave all as it was.
+/// Applies new values of `alpha` and `classes`; unknown classes change nothing.
 void repaint(GstMrcfa* self) {
   Parts& parts = *self->parts;
   Settings settings;
@@ -42,8 +42,8 @@ void repaint(GstMrcfa* self) {
   }
 }
 
-/// The base class drops a frame that is late, and posts it. Its `discont` is true after such a gap
-/// as well, which is none of the stream's.
+/// Lets the base class drop late frames and post them. Its `discont` is true after such a gap too,
+/// which is not a gap in the video.
 GstFlowReturn submit_input_buffer(GstBaseTransform* base, gboolean discont, GstBuffer* buffer) {
   GstMrcfa* const self = mrcfa_of(base);
   Parts& parts = *self->parts;
@@ -64,7 +64,8 @@ GstFlowReturn submit_input_buffer(GstBaseTransform* base, gboolean discont, GstB
   return flow;
 }
 
-/// In place the pixels are copied if others hold them and they are written to, never for a meta.
+/// Passes on the frame, or a copy that shares its memory. So pixels are copied only if they are
+/// written while others hold them, and never for a meta.
 GstFlowReturn prepare_output_buffer(GstBaseTransform* base, GstBuffer* in, GstBuffer** out) {
   if (mrcfa_of(base)->parts->output == Output::mask) {
     return parent_class()->prepare_output_buffer(base, in, out);
@@ -73,7 +74,7 @@ GstFlowReturn prepare_output_buffer(GstBaseTransform* base, GstBuffer* in, GstBu
   return GST_FLOW_OK;
 }
 
-/// Runs `work`, which segments one frame.
+/// Runs `work`, which segments one frame, and turns its errors into element errors.
 template <class Work>
 GstFlowReturn segment(GstMrcfa* self, Work work) {
   try {

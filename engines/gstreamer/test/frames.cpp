@@ -1,4 +1,4 @@
-// frames BUNDLE: what leaves the element for a frame: late ones, padded ones, shared ones, metas.
+// frames BUNDLE: tests of single frames: late ones, padded ones, shared ones, metas.
 #include <algorithm>
 #include <thread>
 
@@ -9,7 +9,7 @@ namespace {
 const char* bundle;
 mrcfa::Info info;
 
-/// The library's stream, as if it were new.
+/// The library's stream before its first frame.
 mrcfa::Stream& library() {
   static mrcfa::Stream stream = [] {
     mrcfa::Options options;
@@ -20,7 +20,7 @@ mrcfa::Stream& library() {
   return stream;
 }
 
-/// Processed and dropped frames of each message, as the bus had them.
+/// The processed and dropped frames of each message on the bus.
 std::vector<std::pair<guint64, guint64>> qos_messages(GstBus* bus) {
   std::vector<std::pair<guint64, guint64>> made;
   while (GstMessage* message = gst_bus_pop_filtered(bus, GST_MESSAGE_QOS)) {
@@ -34,7 +34,7 @@ std::vector<std::pair<guint64, guint64>> qos_messages(GstBus* bus) {
   return made;
 }
 
-/// A sink that got frame `number` late by `frames` frames.
+/// Reports a sink that got frame `number` late by `frames` frames.
 void fall_behind(Rig& rig, int number, int frames) {
   const GstClockTimeDiff late = frames * static_cast<GstClockTimeDiff>(kDuration);
   gst_harness_push_upstream_event(rig.harness,
@@ -90,7 +90,7 @@ void latency() {
          "without a rate there is no latency to tell");
 }
 
-/// A frame whose rows are 512 bytes long.
+/// A frame with rows of 512 bytes.
 GstBuffer* padded(const Bytes& frame) {
   constexpr std::size_t kStride = 512;
   const std::size_t width = 3 * static_cast<std::size_t>(info.width);
@@ -165,7 +165,7 @@ void metas() {
   gst_buffer_unref(copy);
 }
 
-/// Properties that change between frames, in another thread.
+/// Changes properties between frames, in another thread.
 void changes() {
   const Bytes frame = frame_of(info, 8);
   Rig rig(bundle, "alpha", 0.0);

@@ -1,7 +1,7 @@
 // player PIPELINE FRAMES MASKS COUNT [AFTER NANOSECONDS]: plays a pipeline that ends in `mrcfa
-// output=meta ! appsink name=sink`, and writes COUNT frames and the masks they have to two files;
-// after AFTER of them it seeks, with a flush. The exit code is 1, with the bus's words, if there
-// are fewer.
+// output=meta ! appsink name=sink`, and writes COUNT frames and their masks to two files. After
+// AFTER frames it seeks, with a flush. If there are fewer, the exit code is 1 and the bus's errors
+// are shown.
 #include <gst/gst.h>
 
 #include <cstdint>

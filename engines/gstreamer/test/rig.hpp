@@ -1,4 +1,4 @@
-// A `mrcfa` between two pads of a GstHarness, and what its tests ask of it.
+// A `mrcfa` element between two pads of a GstHarness, with helpers for its tests.
 #pragma once
 
 #include <gst/check/gstharness.h>
@@ -27,7 +27,7 @@ inline GstBuffer* buffer_of(const Bytes& frame, int number) {
   return buffer;
 }
 
-/// What the bus said of a kind: the sentences of errors or warnings.
+/// The sentences of one kind on the bus: errors or warnings.
 inline std::vector<std::string> sentences(GstBus* bus, GstMessageType type) {
   std::vector<std::string> made;
   while (GstMessage* message = gst_bus_pop_filtered(bus, type)) {
@@ -62,19 +62,19 @@ class Rig {
   Rig(const Rig&) = delete;
   Rig& operator=(const Rig&) = delete;
 
-  /// Stream start, caps and segment.
+  /// Sends stream start, caps and segment.
   Rig& begin(const char* caps = kFormat) {
     gst_harness_set_src_caps_str(harness, caps);
     return *this;
   }
 
-  /// The buffer that leaves for one that comes; null if none does.
+  /// The buffer that leaves the element for one that enters; null if none does.
   GstBuffer* push(GstBuffer* buffer) {
     gst_harness_push(harness, buffer);
     return gst_harness_try_pull(harness);
   }
 
-  /// The bytes that leave for a frame; none if it was dropped.
+  /// The bytes that leave the element for a frame; none if it was dropped.
   Bytes operator()(const Bytes& frame, int number = 0) {
     GstBuffer* made = push(buffer_of(frame, number));
     Bytes bytes = made == nullptr ? Bytes() : bytes_of(made);

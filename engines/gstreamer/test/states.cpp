@@ -1,5 +1,4 @@
-// states BUNDLE CYCLES: what the element forgets and when, and what it does with states, sizes and
-// errors.
+// states BUNDLE CYCLES: tests of resets, states, sizes and errors of the element.
 #include <cstdlib>
 #include <functional>
 
@@ -10,8 +9,8 @@ namespace {
 const char* bundle;
 mrcfa::Info info;
 std::vector<Bytes> video;
-std::vector<Bytes> whole;   ///< The library's masks of the video,
-std::vector<Bytes> parted;  ///< and if it begins anew at `kCut`.
+std::vector<Bytes> whole;   ///< The library's masks of the video.
+std::vector<Bytes> parted;  ///< The same, if a new video starts at `kCut`.
 constexpr std::size_t kFrames = 12;
 constexpr std::size_t kCut = 8;
 
@@ -42,7 +41,7 @@ void flush(Rig& rig) {
   gst_harness_push_event(rig.harness, gst_event_new_segment(&segment));
 }
 
-/// Twelve frames, with an event after the eighth.
+/// Sends twelve frames, with an event after the eighth.
 void expect_reset(Rig& rig, const std::string& what, bool reset,
                   const std::function<void()>& event) {
   flush(rig);
@@ -140,7 +139,7 @@ void sizes() {
   expect(ended, "EOS comes last");
 }
 
-/// A bundle that cannot be opened; the harness would insist on it.
+/// Opens a broken bundle. It uses no harness, because a harness would insist on a start.
 void expect_refusal(GstElement* element, GstBus* bus, const char* place, const char* backend,
                     const char* classes, const std::string& part) {
   g_object_set(element, "bundle", place, "backend", backend, "classes", classes, nullptr);

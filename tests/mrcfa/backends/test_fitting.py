@@ -70,7 +70,6 @@ class Policy:
         opened, notice = first_opened(
             attempts,
             self.bundle,
-            bool(self.engines),
             lambda: len(self.machine["gpus"]),
             self.asked.strict,
         )

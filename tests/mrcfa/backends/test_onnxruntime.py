@@ -52,6 +52,7 @@ def places(monkeypatch):
         "ortvalue_from_numpy",
         lambda array, device, number: place(array, "cpu"),
     )
+    monkeypatch.setattr("mrcfa.machine.hardware.gpus", lambda: [Gpu("Quadro RTX 6000", 75)] * 2)
     return found
 
 
@@ -139,6 +140,12 @@ def test_cuda_computes_fp32_in_full_and_never_falls_back_by_itself(sessions, bun
         ((_, options),) = providers
         assert options == {"device_id": "0", "use_tf32": "0"}
         assert keywords == {"enable_fallback": 0}
+
+
+def test_without_a_device_the_gpu_is_that_of_the_current_context(sessions, bundle, monkeypatch):
+    monkeypatch.setattr("mrcfa.machine.hardware.current_gpu", lambda: 1)
+    OnnxRuntimeBackend(Bundle.open(bundle("b0")), "cuda", Options(threads=1))
+    assert {options["device_id"] for ((_, options),), _ in sessions} == {"1"}
 
 
 def test_tensorrts_provider_has_cuda_behind_it(sessions, bundle, monkeypatch):

@@ -1,7 +1,8 @@
-// TensorRT made of ONNX Runtime, for tests: a "plan" is an ONNX file, so the backend's handling of
-// state, addresses and graphs can be compared with ONNX Runtime's masks bit by bit. With FAKE_RTX
-// it is TensorRT-RTX: contexts cost compilation unless a runtime cache has it, told in the file
-// that FAKE_RTX_COMPILED names. FAKE_TENSORRT_NULL is a runtime that does not start.
+// A TensorRT made of ONNX Runtime, for tests. A "plan" is an ONNX file, so the backend's handling
+// of state, addresses and graphs can be compared with ONNX Runtime's masks bit by bit. With
+// FAKE_RTX it is TensorRT-RTX: a context is compiled unless the runtime cache has it, and the file
+// named by FAKE_RTX_COMPILED lists what was compiled. With FAKE_TENSORRT_NULL the runtime does not
+// start.
 #pragma once
 
 #include <onnxruntime_cxx_api.h>
@@ -93,7 +94,7 @@ class IExecutionContext : InContext {
     }
   }
 
-  static inline std::atomic<int> own_scratch = 0;  ///< Contexts that have memory to themselves.
+  static inline std::atomic<int> own_scratch = 0;  ///< Contexts with scratch memory of their own.
   static inline std::atomic<int> nvtx_ranges = 0;
 
   void setDeviceMemoryV2(void* memory, std::int64_t bytes) {
@@ -114,7 +115,7 @@ class IExecutionContext : InContext {
 #endif
 
   bool enqueueV3(cudaStream_t stream) {
-    // The first run sets the context up, which a capture forbids.
+    // The first run sets the context up, which cannot be captured.
     if (scratch_ == nullptr || (stream->capturing && !std::exchange(ran_, true))) {
       return false;
     }
@@ -125,7 +126,8 @@ class IExecutionContext : InContext {
 #endif
     ran_ = true;
     nvtx_ranges += verbosity_ == ProfilingVerbosity::kNONE ? 0 : 1;
-    // An engine takes its time: what it reads, writes and works in is its own from begin to end.
+    // An engine takes time: no one else may use its inputs, outputs and scratch memory until it
+    // ends.
     const auto addresses = addresses_;
     auto* scratch = static_cast<std::uint8_t*>(scratch_);
     fake::queue(stream, {[=] { begin(addresses, scratch); }});
@@ -151,7 +153,7 @@ class IExecutionContext : InContext {
     }
   }
 
-  /// If the scratch memory was used by another meanwhile, the answer is as bad as it was.
+  /// Leaves the answer wrong if another engine used the scratch memory meanwhile.
   void end(const std::map<std::string, void*>& addresses, const std::uint8_t* scratch) const {
     if (std::count(scratch, scratch + scratch_bytes_, mark_) != scratch_bytes_) {
       return;
@@ -243,7 +245,7 @@ class ICudaEngine : InContext {
 #endif
 
  private:
-  /// Unless it is among what was compiled before.
+  /// Notes a compilation, unless the plan was compiled before.
   void compile(std::set<std::string>* before) const {
     const char* told = std::getenv("FAKE_RTX_COMPILED");
     if (before == nullptr || before->insert(plan_).second) {

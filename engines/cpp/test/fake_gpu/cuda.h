@@ -1,6 +1,6 @@
-// The driver's contexts, for tests. GPUs have names and a primary context each, and threads have a
-// stack of contexts, as in CUDA. What belongs to a context can be freed only with it current; the
-// process ends otherwise, as TensorRT's would now and then.
+// The driver's contexts, for tests. Each GPU has a primary context, and each thread a stack of
+// contexts, as in CUDA. Objects of a context may be freed only while it is current. Otherwise the
+// process ends, as it sometimes does with TensorRT.
 #pragma once
 
 #include <cstdio>
@@ -12,6 +12,7 @@
 enum CUresult {
   CUDA_SUCCESS,
   CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
   CUDA_ERROR_INVALID_DEVICE = 101,
   CUDA_ERROR_INVALID_CONTEXT = 201,
   CUDA_ERROR_CONTEXT_IS_DESTROYED = 709
@@ -19,8 +20,8 @@ enum CUresult {
 using CUdevice = int;
 struct CUctx_st {
   int device = 0;
-  int users = 0;         ///< Of a primary context, which is there while it has some.
-  bool started = false;  ///< Whether it ever was there.
+  int users = 0;         ///< The users of a primary context, which lives as long as it has any.
+  bool started = false;  ///< True if it ever lived.
 };
 using CUcontext = CUctx_st*;
 
@@ -63,8 +64,8 @@ inline CUcontext started(int device) {
   return &primary;
 }
 
-/// The context of a call; without one CUDA starts the primary one of the thread's GPU, which is 0
-/// unless somebody said otherwise.
+/// The context of a call. If none is current, CUDA starts the primary context of the thread's GPU,
+/// which is 0 by default.
 inline CUcontext context() {
   if (current() == nullptr) {
     stack.push_back(started(0));
@@ -72,7 +73,7 @@ inline CUcontext context() {
   return current();
 }
 
-/// To be called where something that belongs to `owner` is freed.
+/// Checks that the context of an object that is freed is current.
 inline void freed_in(CUcontext owner, const char* what) {
   if (!alive(owner)) {
     fail(std::string(what) + " is freed after its context");
@@ -125,6 +126,9 @@ inline CUresult cuCtxPopCurrent(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 inline CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  if (fake::set("FAKE_GPU_BUSY")) {
+    return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  }
   *context = fake::started(device);
   return CUDA_SUCCESS;
 }

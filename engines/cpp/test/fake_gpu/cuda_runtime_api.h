@@ -1,9 +1,10 @@
-// A GPU made of the CPU, for tests: "device" memory is the heap, which holds NaNs at first, work
-// waits in its stream, and a graph replays what was captured with the addresses of that time. So
-// state that does not swap and a graph of the other parity change the numbers.
+// A GPU made of the CPU, for tests. "Device" memory is the heap, which holds NaNs at first, work
+// waits in its stream, and a graph replays captured work with the addresses of the capture. So
+// state that does not swap, or a graph of the other buffer index, changes the numbers.
 //
-// FAKE_GPU_ABSENT, FAKE_GPU_COUNT, FAKE_GPU_OLD_DRIVER, FAKE_GPU_LOST_AFTER (frames from the host)
-// and FAKE_GPU_NO_GRAPHS (begin, end, instantiate, capturable) make it a worse one.
+// Environment variables make it fail: FAKE_GPU_ABSENT, FAKE_GPU_COUNT, FAKE_GPU_OLD_DRIVER,
+// FAKE_GPU_LOST_AFTER (that many frames from the host), FAKE_GPU_ERROR (the code of calls after
+// that, 719 by default), FAKE_GPU_BUSY, FAKE_GPU_NO_GRAPHS (begin, end, instantiate, capturable).
 #pragma once
 
 #include <atomic>
@@ -21,9 +22,12 @@
 
 enum cudaError_t {
   cudaSuccess,
+  cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorDevicesUnavailable = 46,
   cudaErrorNoDevice = 100,
+  cudaErrorIllegalAddress = 700,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureInvalidated = 901
 };
@@ -53,7 +57,10 @@ inline bool lost() {
 }
 
 inline cudaError_t status() {
-  return lost() ? cudaErrorLaunchFailure : cudaSuccess;
+  const char* error = std::getenv("FAKE_GPU_ERROR");
+  return !lost()            ? cudaSuccess
+         : error == nullptr ? cudaErrorLaunchFailure
+                            : static_cast<cudaError_t>(std::atoi(error));
 }
 
 inline void* allocated(decltype(device_memory)& where, std::size_t bytes) {
@@ -88,14 +95,26 @@ inline const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
     case cudaErrorInsufficientDriver:
       return "CUDA driver version is insufficient for CUDA runtime version";
-    case cudaErrorLaunchFailure:
-      return "unspecified launch failure";
-    case cudaErrorStreamCaptureInvalidated:
-      return "operation failed due to a previous error during capture";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
     default:
       return "no CUDA-capable device is detected";
+  }
+}
+inline const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorDevicesUnavailable:
+      return "cudaErrorDevicesUnavailable";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    default:
+      return "unrecognized error code";
   }
 }
 inline cudaError_t cudaGetLastError() {

@@ -1,5 +1,5 @@
-// What TensorRT-RTX compiles for a GPU and keeps, in the words of its documentation; its headers
-// are in no public place. A cache is serialised as tests/doubles/fake_gpu.py does it.
+// TensorRT-RTX's runtime cache, as its documentation describes it; its headers are not public. A
+// cache is serialised as in tests/doubles/fake_gpu.py.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace nvinfer1 {
 
 enum class ExecutionContextAllocationStrategy { kSTATIC, kON_PROFILE_CHANGE, kUSER_MANAGED };
 
-/// What must be freed in the context that it was made in.
+/// An object that must be freed in the context in which it was made.
 class InContext {
  public:
   explicit InContext(const char* what) : what_(what) {}
@@ -36,7 +36,7 @@ class IHostMemory {
   std::string content_;
 };
 
-/// The programs that were compiled, by the SHA-256 of their plans.
+/// The compiled plans, by their SHA-256.
 class IRuntimeCache : InContext {
  public:
   IRuntimeCache() : InContext("a runtime cache") {}

@@ -1,7 +1,7 @@
-// CUDA's streams, events and graphs, for tests. Work waits in its stream until somebody waits for
-// it, and what then runs first is up to `fake::order`, within what streams and events allow: a
-// frame or a result that is read too early, a buffer that is written too early and a missing event
-// all change the numbers.
+// CUDA's streams, events and graphs, for tests. Work stays in its stream until someone waits for
+// it. Then `fake::order` decides which stream runs first, as far as events allow. So a frame or a
+// result that is read too early, a buffer that is written too early, and a missing event change the
+// numbers.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ struct FakeHandle {
 };
 
 struct FakeStream;
-/// How often an event was recorded, and how many of these were reached.
+/// How often an event was recorded, and how many of the recordings were reached.
 struct FakeTimes {
   unsigned recorded = 0, reached = 0;
   FakeStream* stream = nullptr;  ///< Where it was recorded last.
@@ -27,7 +27,7 @@ struct FakeEvent : FakeHandle {
 };
 using cudaEvent_t = FakeEvent*;
 
-/// Something to do, once the event was reached for that time.
+/// A piece of work, which waits until the recording `time` of an event is reached.
 struct FakeStep {
   std::function<void()> work;
   std::shared_ptr<FakeTimes> awaited = nullptr;
@@ -38,7 +38,7 @@ using FakeWork = std::deque<FakeStep>;
 struct FakeStream : FakeHandle {
   bool capturing = false;
   FakeWork queued;
-  FakeWork before;  ///< What was queued before the capture began, which goes on meanwhile.
+  FakeWork before;  ///< Work from before the capture, which still runs.
 };
 using cudaStream_t = FakeStream*;
 struct FakeGraph {
@@ -52,7 +52,7 @@ using cudaGraphExec_t = FakeGraphExec*;
 
 namespace fake {
 
-/// Late: only what is waited for, and what that waits for. Early: all else that can be done first.
+/// Late runs only the work that is waited for. Early runs all other work first that can run.
 enum class Order { late, early, random };
 inline Order order = Order::late;
 inline std::minstd_rand choice(1);
@@ -63,7 +63,7 @@ inline void queue(FakeStream* stream, FakeStep step) {
   stream->queued.push_back(std::move(step));
 }
 
-/// The stream whose next step is done next where somebody waits for `target`.
+/// The stream whose step is the next to run while someone waits for `target`.
 inline FakeStream* next(FakeStream* target) {
   while (order == Order::late && !target->queued.front().ready()) {
     target = target->queued.front().awaited->stream;

@@ -1,7 +1,7 @@
-// ONNX Runtime with a CUDA provider that is made of the CPU, for tests: the real library, but for
-// what names the provider. FAKE_ORT_CUDA says how it does: `works`, `broken` (its library does not
-// load) or `partly` (the CPU has to run nodes, which the real library then judges). What it is told
-// goes to the file FAKE_ORT_TOLD; FAKE_ORT_VERSION is another version.
+// ONNX Runtime with a CUDA provider made of the CPU, for tests: the real library, apart from the
+// functions that name the provider. FAKE_ORT_CUDA is `works`, `broken` (the provider's library does
+// not load) or `partly` (the real library decides which nodes the CPU has to run). The settings
+// that it gets are written to the file FAKE_ORT_TOLD; FAKE_ORT_VERSION is another version.
 #include <dlfcn.h>
 #include <onnxruntime_c_api.h>
 
