@@ -57,8 +57,8 @@ def requested(
 ) -> list[Engine]:
     """The engines of that name or flavour and precision, in order of preference.
 
-    FP16 comes first, then the engine for the fewest GPU architectures, because one for several runs
-    the kernels of the oldest, then the newest, which is the last in the manifest.
+    The order is: FP16 first; then fewer GPU architectures, because an engine for several runs the
+    kernels of the oldest; then the newest engine, which is the last in the manifest.
     """
     found = [
         engine
@@ -146,8 +146,9 @@ def first_opened(
 ) -> tuple[_Opened, str]:
     """The first backend that opens, and a notice if a GPU is there that could do better.
 
-    The attempts are those that the bundle allows, so without a reason it has no engine. With
-    `strict` the notice is an error. The notice is empty if there is nothing to say.
+    Only backends that the bundle allows are attempted. So if a CPU backend opens and none failed
+    before it, the bundle has no engine. With `strict` the notice is an error. It is empty if there
+    is nothing to report.
     """
     reasons: list[str] = []
     for attempt in attempts:
