@@ -1,7 +1,7 @@
 """`mrcfa build`: a bundle's ONNX graphs -> TensorRT engines, in the same bundle.
 
-One builder serves both flavours: the ONNX file holds the precision, so the network is strongly typed.
-`Target` and a few lines here know what differs.
+One builder serves both flavours: the ONNX file holds the precision, so the network is strongly
+typed. `Target` and a few lines here know what differs.
 """
 
 import hashlib
