@@ -261,9 +261,13 @@ class TestRun:
     ):
         read, write = os.pipe()
         with os.fdopen(read, "rb", 0) as pipe, os.fdopen(write, "wb", 0):
-            monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+
+            def silent(size):
+                os.kill(os.getpid(), signal.SIGTERM)
+                return pipe.read(size)
+
+            monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=SimpleNamespace(read=silent)))
             ours = signal.signal(signal.SIGTERM, _unhandled)
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
             code, _, err = command("run", "b", "-", "--raw", "96x160", "-o", "out.mp4")
             signal.signal(signal.SIGTERM, ours)
         assert code == 130

@@ -228,6 +228,7 @@ def test_tests_that_fail_fail_the_step_and_skipped_ones_are_named(tmp_path):
     assert any("assert 1 == 2" in line for line in failed.value.facts["tail"])
 
 
+@pytest.mark.thorough
 def test_without_a_gpu_the_suite_on_the_gpu_passes_nothing():
     if hardware.gpus():
         pytest.skip("not run: there is a GPU here")
