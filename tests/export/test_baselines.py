@@ -143,6 +143,6 @@ def test_a_bundle_without_memory_is_measured_like_any_other(baseline, command):
     backends = ("--backends", "eager-clip,onnxruntime:cpu")
     code, out, err = command("bench", baseline("segformer"), *words.split(), *backends)
     assert code == 0, err
-    assert "SegFormer b0, cityscapes, frames of 64×96" in out.decode()
+    assert "SegFormer b0, preset cityscapes" in out.decode()
     rows = [line for line in out.decode().splitlines() if line.startswith("| onnxruntime:cpu")]
     assert len(rows) == 2
