@@ -100,6 +100,7 @@ def test_a_gpu_that_vanishes_stops_its_row_and_no_other(bundle, monkeypatch, qui
     assert not result.passed
 
 
+@pytest.mark.thorough
 def test_a_mask_that_no_model_makes_stops_its_row(bundle, monkeypatch, quick, rows_of):
     class Garbage(Wrong):
         def spoilt(self, outputs):
@@ -153,6 +154,7 @@ def test_a_row_that_stops_on_its_long_way_keeps_what_was_measured(bundle, monkey
     assert not result.passed
 
 
+@pytest.mark.thorough
 def test_a_footprint_that_cannot_be_taken_is_told_and_costs_no_row(bundle, monkeypatch, quick):
     monkeypatch.setattr(
         mrcfa.benchmarks.bench, "footprint", lambda path, *rest: footprint(path / "gone", *rest)
@@ -162,6 +164,7 @@ def test_a_footprint_that_cannot_be_taken_is_told_and_costs_no_row(bundle, monke
     assert names(notes(result)[0], "onnxruntime:cpu fp32", bundle("b0") / "gone")
 
 
+@pytest.mark.thorough
 def test_a_reference_that_breaks_off_is_a_row_though_nobody_asked_for_it(
     bundle, monkeypatch, quick, rows_of
 ):

@@ -52,7 +52,9 @@ def test_frames_of_a_camera_are_resized_in_the_graphs(segment, tailored, clip, p
     assert np.array_equal(masks_in(done, frames), pythons_masks(tailored, "fp32", frames))
 
 
-@pytest.mark.parametrize("method", ["segformer", "feature-pyramid"])
+@pytest.mark.parametrize(
+    "method", ["segformer", pytest.param("feature-pyramid", marks=pytest.mark.thorough)]
+)
 def test_a_baselines_masks_are_pythons_and_its_name_is_told(
     method, segment, baseline, clip, pythons_masks
 ):
@@ -69,6 +71,7 @@ def test_siblings_moves_and_refusals_work_through_the_header(build, bundle, tmp_
     run(compiled(tmp_path / "api", CPP / "test/api.cpp", *library), bundle("b0"))
 
 
+@pytest.mark.thorough
 def test_every_slot_of_several_streams_is_as_if_it_were_alone(build, bundle, tmp_path):
     library = (build / "libmrcfa.so", f"-Wl,-rpath,{build}")
     program = compiled(tmp_path / "streams", CPP / "test/streams.cpp", *library)

@@ -53,6 +53,7 @@ def seven(tmp_path):
 EXPORT = ("export", "--backbone", "b0", "--size", "96x160", "--variants", "fp32", "-o", "x")
 
 
+@pytest.mark.thorough
 def test_from_a_checkpoint_to_names_masks_and_scores(seven, command):
     code, _, err = command(*EXPORT, "--labels", "seven.json", "--weights", "seven.pth")
     assert (code, err) == (0, "")

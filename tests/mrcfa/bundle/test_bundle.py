@@ -273,7 +273,11 @@ for number in count():
 """
 
 
-@pytest.mark.parametrize("writer", [EXPORTS, BUILDS], ids=["export --force", "build"])
+@pytest.mark.parametrize(
+    "writer",
+    [EXPORTS, pytest.param(BUILDS, marks=pytest.mark.thorough)],
+    ids=["export --force", "build"],
+)
 def test_kill_at_any_moment_leaves_a_whole_bundle_that_the_next_writer_cleans(
     writer, bundle, copy, tmp_path
 ):

@@ -127,6 +127,7 @@ def test_a_client_learns_everything_from_the_parameters(written, bundle):
         assert (served.bundle, served.variant, served.sequences) == (identity(opened), "fp32", 32)
 
 
+@pytest.mark.thorough
 def test_a_model_without_memory_is_a_plain_ensemble(written, baseline):
     root, configs = written(baseline("segformer"))
     decoder = configs["mrcfa_decoder"]

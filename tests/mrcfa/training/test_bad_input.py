@@ -204,6 +204,7 @@ def test_a_full_disk_is_survived_and_the_last_good_checkpoint_stays_whole(
     assert [path.name for path in Path("run").glob("state.*")] == ["state.3.safetensors"]
 
 
+@pytest.mark.thorough
 def test_a_disk_that_is_full_at_the_end_is_told_and_the_run_can_be_finished(
     data, command, monkeypatch
 ):
