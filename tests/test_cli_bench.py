@@ -38,6 +38,7 @@ def test_a_benchmark_prints_a_markdown_table_and_writes_report_and_json(bundle, 
     assert kinds[:9] == ["run", *["frame"] * 6, *["row"] * 2]
 
 
+@pytest.mark.thorough
 def test_rows_that_leave_a_gpu_idle_are_told_on_stderr_too(bundle, bench, monkeypatch):
     monkeypatch.setattr("mrcfa.machine.hardware.gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
     words = ("--backends", "onnxruntime:cpu,tensorrt", *QUICK[2:], "--peer", "none")
@@ -73,6 +74,7 @@ def test_without_a_name_the_papers_bundle_is_made(bundle, bench, monkeypatch):
     assert made == [("96x160", "bundles/vspw-b1-96x160")]
 
 
+@pytest.mark.thorough
 def test_without_matplotlib_there_is_a_table_and_no_report(bundle, bench, monkeypatch):
     monkeypatch.delitem(sys.modules, "mrcfa.benchmarks.report", raising=False)
     monkeypatch.delitem(sys.modules, "mrcfa.benchmarks.plots", raising=False)

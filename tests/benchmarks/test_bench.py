@@ -117,6 +117,7 @@ def test_a_gpus_row_says_that_the_papers_model_ran_on_the_cpu(benched):
     assert not any("ran on the CPU" in note for note in notes(benched))
 
 
+@pytest.mark.thorough
 def test_an_engine_has_a_row_with_the_copies_among_its_parts(with_engine, monkeypatch, quick):
     monkeypatch.setattr(mrcfa.benchmarks.contenders, "gpus", lambda: [Gpu("Quadro RTX 6000", 75)])
     monkeypatch.setattr(mrcfa.benchmarks.bench, "environment", lambda threads: {"processor": "any"})

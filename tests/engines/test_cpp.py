@@ -28,7 +28,7 @@ from mrcfa import Stream
 from mrcfa.bundle import MANIFEST
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16", marks=pytest.mark.thorough)])
 def test_masks_are_pythons_bit_by_bit_through_a_reset(
     precision, segment, bundle, clip, pythons_masks
 ):

@@ -45,7 +45,9 @@ def test_the_tensorrt_backend_swaps_its_state_and_replays_its_graphs(
     assert np.array_equal(masks_in(done, frames), pythons_masks(bundle("b0"), "fp16", frames))
 
 
-@pytest.mark.parametrize("method", ["segformer", "feature-pyramid"])
+@pytest.mark.parametrize(
+    "method", ["segformer", pytest.param("feature-pyramid", marks=pytest.mark.thorough)]
+)
 def test_the_tensorrt_backend_runs_a_baseline_with_the_state_that_it_has(
     method, fake_gpu, baseline, tmp_path, clip, pythons_masks
 ):
@@ -128,6 +130,7 @@ def test_siblings_device_memory_and_a_callers_stream_work_on_a_gpu(fake_library,
     run(program, with_engines(copy))
 
 
+@pytest.mark.thorough
 def test_every_slot_of_several_streams_is_as_if_it_were_alone(fake_library, bundle, tmp_path):
     program = compiled(tmp_path / "streams", *FAKE, CPP / "test/streams.cpp", *fake_library)
     several = with_engines(linked(bundle("b0", streams=3), tmp_path / "several"))

@@ -15,7 +15,7 @@ from mrcfa.training.checkpoints import Facts, save_model
 from mrcfa.training.recipe import Recipe
 from mrcfa.video.sample import write_sample
 
-BASELINES = ("segformer", "feature-pyramid")
+BASELINES = ("segformer", pytest.param("feature-pyramid", marks=pytest.mark.thorough))
 SIZE = (64, 96)
 
 
@@ -39,6 +39,7 @@ def test_segformer_has_no_memory_and_the_bundle_says_so(baseline, command):
     assert "state per stream: 4 B (frame)" in out.decode()
 
 
+@pytest.mark.thorough
 def test_a_feature_pyramid_remembers_keys_of_all_scales_and_features(baseline):
     decoder = Bundle.open(baseline("feature-pyramid")).manifest.variants["fp16"].decoder
     found = shapes(decoder.inputs)

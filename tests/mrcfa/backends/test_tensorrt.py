@@ -59,6 +59,7 @@ def test_a_mask_on_the_gpu_is_a_uint8_array_of_the_frames_size(driver, built, cl
     assert facts["data"] == (mask.ptr, False)
 
 
+@pytest.mark.thorough
 def test_streams_in_threads_of_their_own_do_not_disturb_each_other(driver, built, clip):
     path = built()
     clips = [clip(12, 96, 160, seed=seed) for seed in range(3)]
@@ -276,7 +277,9 @@ def test_masks_on_the_gpu_are_masks_of_the_bundles_size(driver, built, clip):
         Stream(built(), "onnxruntime", device_masks=True)
 
 
-@pytest.mark.parametrize("method", ["segformer", "feature-pyramid"])
+@pytest.mark.parametrize(
+    "method", ["segformer", pytest.param("feature-pyramid", marks=pytest.mark.thorough)]
+)
 def test_a_baseline_runs_with_the_state_that_it_has(method, driver, built, baseline, clip):
     path, frames = built(source=baseline(method)), clip(9, 64, 96)
     masks = segmented(Stream(path, "tensorrt"), frames, reset_at=5)

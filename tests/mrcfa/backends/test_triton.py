@@ -79,7 +79,7 @@ def test_facts_that_do_not_agree_are_an_error(rogue):
         Stream(rogue.address)
 
 
-@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("shares", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_frozen_server_is_not_waited_for_when_a_stream_is_closed(shares, rogue, monkeypatch):
     rogue.shares, asked = shares, []
     stream = Stream(f"{rogue.address}?patience=0.3")

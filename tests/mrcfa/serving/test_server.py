@@ -151,6 +151,7 @@ def test_run_and_bench_take_a_server_and_tell_its_time_from_the_networks(
         assert frame["server_ms"] + frame["network_ms"] == pytest.approx(frame["ms"])
 
 
+@pytest.mark.thorough
 def test_sequences_that_nobody_ends_leave_nothing_behind(serve, clip):
     server = serve(sequences=4, idle_s=0.05)
     frame = clip(1, 96, 160)[0]

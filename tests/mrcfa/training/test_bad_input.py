@@ -294,6 +294,7 @@ def test_ctrl_c_saves_and_says_how_the_run_goes_on_bit_for_bit(data, command, mo
     assert [name for name in whole if not torch.equal(whole[name], parts[name])] == []
 
 
+@pytest.mark.thorough
 def test_ctrl_c_in_a_validation_loses_no_step_and_the_validation_is_made_up_for(
     data, command, monkeypatch
 ):
@@ -344,6 +345,7 @@ def test_a_profile_says_how_a_step_is_spent(data, command):
         assert re.search(rf"{part} \d+\.\d+ s \(\d+%\)", err)
 
 
+@pytest.mark.thorough
 def test_compiling_leaves_the_checkpoints_names(data, command, monkeypatch):
     """With dynamo's tracing alone: making kernels takes minutes."""
     compiled, real = [], torch.compile

@@ -157,6 +157,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(data, tmp_path):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.thorough
 def test_kill_9_at_any_moment_loses_at_most_the_steps_since_the_last_save(data, tmp_path):
     words = "--backbone b0 --size 64x96 --crop 64x96 --batch 2 --iterations 500 --workers 0"
     command = [sys.executable, cli.__file__, "train", data, "-o", tmp_path / "run", *words.split()]

@@ -74,6 +74,7 @@ def test_the_page_follows_the_newest_frame_and_says_how_it_fares(browser):
         tab.close()
 
 
+@pytest.mark.thorough
 def test_a_page_of_a_run_before_shows_the_next_run(browser):
     with viewing() as view:
         show(view)
@@ -189,6 +190,7 @@ def test_another_site_cannot_open_the_stream(browser):
         tab.close()
 
 
+@pytest.mark.thorough
 def test_tabs_that_close_free_their_viewers(browser):
     with viewing() as view:
         show(view)
