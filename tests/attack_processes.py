@@ -263,7 +263,8 @@ VERBS = [
         lambda: shutil.rmtree("new", ignore_errors=True),
     ),
     Verb(
-        "bench bundle --frames 3 --warmup 10 --drift 0 --report report.html --json rows.jsonl",
+        "bench bundle --backends onnxruntime:cpu --frames 3 --warmup 10 --drift 0 "
+        "--report report.html --json rows.jsonl",
         whole_report,
     ),
 ]
