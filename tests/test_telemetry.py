@@ -19,7 +19,11 @@ EXPORT = "import mrcfa.export.proof, mrcfa.export.quantization.graphs"
 
 @pytest.mark.parametrize(
     "words",
-    [("-c", STREAM, "BUNDLE"), ("-c", EXPORT), ("-m", "mrcfa.cli", "doctor")],
+    [
+        ("-c", STREAM, "BUNDLE"),
+        ("-c", EXPORT),
+        pytest.param(("-m", "mrcfa.cli", "doctor"), marks=pytest.mark.thorough),
+    ],
     ids=["stream", "export", "doctor"],
 )
 def test_nothing_is_sent_and_nothing_about_the_machine_is_kept(words, bundle, tmp_path):

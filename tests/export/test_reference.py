@@ -34,7 +34,9 @@ def test_tokens_as_channels_are_refined_like_tokens_on_the_batch_axis(
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", [Method.SEGFORMER, Method.FEATURE_PYRAMID])
+@pytest.mark.parametrize(
+    "method", [Method.SEGFORMER, pytest.param(Method.FEATURE_PYRAMID, marks=pytest.mark.thorough)]
+)
 def test_baselines_have_nothing_to_refine(method, monkeypatch):
     monkeypatch.setattr(reference, "LARGEST_MAPS", 10)
     model = build_model(preset("vspw", "b0", size=(64, 96), method=method), seed=3)

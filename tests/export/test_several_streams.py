@@ -67,7 +67,9 @@ def test_on_cpus_each_stream_has_the_lone_streams_own_graph(three, bundle):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("method", [Method.MRCFA, Method.FEATURE_PYRAMID])
+@pytest.mark.parametrize(
+    "method", [Method.MRCFA, pytest.param(Method.FEATURE_PYRAMID, marks=pytest.mark.thorough)]
+)
 def test_every_methods_batch_is_proven_stream_by_stream(method, bundle):
     path = bundle(
         "b0", "cityscapes", method=method, size=(64, 96), streams=2, variants=("fp32-gpu",)

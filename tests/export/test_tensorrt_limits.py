@@ -33,7 +33,9 @@ COORDINATES = {"half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"
 MOST_CHOSEN = 3840
 
 
-@pytest.fixture(scope="module", params=["mrcfa", "feature-pyramid"])
+@pytest.fixture(
+    scope="module", params=["mrcfa", pytest.param("feature-pyramid", marks=pytest.mark.thorough)]
+)
 def graphs(request, bundle, baseline):
     """Both graphs, `SelectTokens` inlined, as a parser sees them."""
     opened = Bundle.open(bundle("b0") if request.param == "mrcfa" else baseline(request.param))

@@ -41,6 +41,7 @@ def test_every_backend_serves_cameras_alike(three, clip):
             assert (answers[0][camera] == answers[1][camera]).mean() > 0.999
 
 
+@pytest.mark.thorough
 def test_fp16_graphs_take_several_streams_as_a_batch(three, bundle, clip):
     frames = clip(6, 96, 160)
     streams = Streams(three, "onnxruntime:cpu", precision="fp16")

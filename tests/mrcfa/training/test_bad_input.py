@@ -278,7 +278,7 @@ def interrupting(monkeypatch, place, after):
     monkeypatch.setattr(place, called)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_ctrl_c_saves_and_says_how_the_run_goes_on_bit_for_bit(data, command, monkeypatch, workers):
     words = (*WORDS, "--iterations", 4, "--workers", workers)
     assert command("train", data, *words, "-o", "whole")[0] == 0
