@@ -43,7 +43,7 @@ HIGHEST_LEVEL = 5
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What `mrcfa build` may be told beyond the target."""
+    """Options of `mrcfa build` beyond the target."""
 
     precision: str = PREFERRED[Device.GPU]
     plugin: PluginUse = PluginUse.AUTO

@@ -25,7 +25,7 @@ _Thing = TypeVar("_Thing")
 
 
 class Failure(Enum):
-    """What an error of CUDA means for the work, and the driver's names of such errors.
+    """The meaning of a CUDA error for the work, and the driver's names of such errors.
 
     tests/golden/cuda_errors.json has cases that Python and C++ answer alike.
     """

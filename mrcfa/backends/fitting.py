@@ -105,7 +105,7 @@ def candidates(engines: Iterable[Engine], machine: Machine, bundle: Path) -> Ite
 def first_loaded(
     candidates: Iterable[Candidate], load: Callable[[Engine], _Loaded]
 ) -> tuple[_Loaded, str]:
-    """What `load` returns for the first engine that it does not find Unfit, and a notice.
+    """The result of `load` for the first engine that is not `Unfit`, and a notice.
 
     The notice says why better engines were skipped; it is empty if there is nothing to say.
     """
@@ -129,7 +129,7 @@ def first_loaded(
 
 
 class Opened(Protocol):
-    """What the choice between backends has to know of one that is open."""
+    """An open backend, as far as the choice between backends depends on it."""
 
     name: str
     on_gpu: bool

@@ -7,7 +7,7 @@ from mrcfa.errors import MrcfaError
 
 
 class GraphUse:
-    """Whether a backend launches CUDA graphs. It stops doing so where recording one fails."""
+    """A switch for CUDA graphs, which turns off when recording one fails."""
 
     def __init__(self, wanted: bool) -> None:
         self.wanted = wanted

@@ -167,7 +167,7 @@ def tensors_of(engine: Any) -> TypesAndShapes:
 
 
 def differences(found: TypesAndShapes, wanted: Iterable[TensorSpec]) -> str:
-    """What is missing, too much or different in the tensors of a plan; empty if nothing is."""
+    """Differences between the tensors of a plan and the manifest, as text; empty if none."""
     facts = {spec.name: (spec.dtype, spec.shape) for spec in wanted}
     return ", ".join(
         f"{name} is {_shown(found.get(name))} instead of {_shown(facts.get(name))}"
