@@ -36,13 +36,13 @@ from mrcfa.training.runs import LAST  # noqa: E402
 MRCFA = [sys.executable, str(ROOT / "cli.py")]
 SIZE, FRAMES, STEPS = "96x160", 12, 6
 SECONDS = 600
-"""For one command."""
+"""Longest time of one command, in seconds."""
 VIDEOS = 12
 """So many that several processes draw them."""
 MOST = 3
 """Commands for each kill: some end before it."""
 ENDS_S = 10
-"""For what a killed process has started."""
+"""Longest time until the children of a killed process have ended, in seconds."""
 faults: list[str] = []
 
 
@@ -133,7 +133,7 @@ def parallel() -> None:
 
 
 def recording() -> None:
-    """Of a camera that never ends."""
+    """Record a camera that never ends."""
     for end in (signal.SIGTERM, signal.SIGKILL):
         with network_camera(10**9) as url:
             process = start("run", "bundle", url, "-o", "camera.mp4", "--force")

@@ -1,4 +1,4 @@
-"""What tests share: golden weights and clips, exported bundles, a browser, the command line."""
+"""Fixtures of all tests: golden weights and clips, exported bundles, a browser, the command line."""
 
 import fcntl
 import functools

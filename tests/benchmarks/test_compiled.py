@@ -1,4 +1,4 @@
-"""What the real TensorRT-RTX, whose builder needs no GPU, makes of the peer."""
+"""The peer, built by the real TensorRT-RTX, whose builder needs no GPU."""
 
 import json
 from dataclasses import replace

@@ -32,7 +32,7 @@ CACHE = ["ccache"] if shutil.which("ccache") else []
 os.environ.setdefault("CCACHE_BASEDIR", str(REPOSITORY))  # so that clones share what they compile
 WARNINGS = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 FRAMES, RESET = 24, 13
-"""Of a memory of nine frames both parts reach the steady state."""
+"""Number of frames, and the frame of the reset: both parts fill the memory of nine frames."""
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 Segment = Callable[..., subprocess.CompletedProcess[bytes]]

@@ -26,7 +26,7 @@ RUNTIME = {"OFF": (), "thread": ("libtsan.so", "libstdc++.so")}.get(
 
 
 def missing() -> str:
-    """What of GStreamer is not on this machine; empty if all is there."""
+    """The parts of GStreamer that this machine lacks; empty if all are there."""
     for program in ("pkg-config", "gst-launch-1.0", "gst-inspect-1.0"):
         if shutil.which(program) is None:
             return f"no {program}"

@@ -1,4 +1,4 @@
-"""What a first run on a GPU meets in C++, on the doubles of CUDA, TensorRT and its providers."""
+"""A first run on a GPU in C++, on the doubles of CUDA, TensorRT and its providers."""
 
 import os
 import re
@@ -56,7 +56,7 @@ SKIPPED = {
     ),
 }
 INSTEAD = "onnxruntime (CPU, fp32)"
-"""What runs where TensorRT cannot."""
+"""The backend that runs where TensorRT cannot."""
 
 
 @pytest.mark.parametrize("why", SKIPPED)

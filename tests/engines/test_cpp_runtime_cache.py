@@ -29,7 +29,7 @@ class Rtx:
         self.cache = folder / "cache"
 
     def __call__(self, *words: Any, **environment: str) -> tuple[Any, int]:
-        """What the tool did, and how many engines were compiled for that."""
+        """The finished process, and the number of engines that it compiled."""
         told = self._folder / "compiled"
         told.write_text("")
         places = {"XDG_CACHE_HOME": str(self.cache), "FAKE_RTX_COMPILED": str(told)}

@@ -35,7 +35,7 @@ def masks_of(path, frames, resets=()):
 
 
 def tapped(gst, source, element, folder, height=96, width=160, channels=1):
-    """What went into the element, (T, h, w, 3), and what came out of it."""
+    """Frames that entered the element, (T, h, w, 3), and frames that left it."""
     gst.play(
         f"{source} ! tee name=tap ! queue ! filesink location={folder}/in "
         f"tap. ! queue ! {element} ! filesink location={folder}/out"

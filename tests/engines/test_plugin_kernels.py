@@ -77,7 +77,7 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def compile_source(command: list[str], output: Path, source: Path = SOURCE) -> str:
-    """What the compiler printed."""
+    """Compile a source; returns the compiler's output."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"not run: no {command[0]}")
     command = [*command, str(source), "-o", str(output)]

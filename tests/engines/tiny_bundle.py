@@ -34,7 +34,7 @@ ENDS = {
         (TensorSpec("mask", "uint8", (1, 8, 8)), replace(FRAME_NUMBER, name="frame_out")),
     ),
 }
-"""What the manifest says; the decoder that is built has less."""
+"""Tensors in the manifest; the decoder that is built has fewer."""
 
 
 def model(nodes, inputs, outputs, functions=()):

@@ -1,4 +1,4 @@
-"""For tests of exact algebra."""
+"""Fixtures for tests of exact algebra."""
 
 from collections.abc import Iterator
 

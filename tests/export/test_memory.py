@@ -1,4 +1,4 @@
-"""What an export takes: told before it starts, refused where it is not there."""
+"""The memory of an export: reported before it starts, and refused where it is missing."""
 
 import onnx
 import pytest

@@ -26,7 +26,7 @@ TYPES = {
     "GreaterOrEqual": NUMBERS | {TensorProto.BOOL},
     "Cast": ANY | {TensorProto.UINT8},
 }
-"""What each operator reads and writes."""
+"""Types that each operator reads and writes."""
 OPSETS = range(9, 21)
 MODES = {"linear", "nearest"}
 COORDINATES = {"half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"}

@@ -26,7 +26,7 @@ def checkpoint(path, **changes):
 
 @pytest.fixture
 def exported(monkeypatch, bundle):
-    """What would have been exported: config, weights and labels of each bundle."""
+    """Config, weights and labels of each bundle that would have been exported."""
     made = []
 
     def export_bundle(config, path, weights, seed, options, *_):

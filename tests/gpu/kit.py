@@ -154,10 +154,12 @@ def plugin(bundle: Bundle, folder: Path, limit_s: float) -> Found:
     if shutil.which("nvcc") is None or shutil.which("cmake") is None:
         raise NotRun("nvcc and cmake are needed to compile the plugin; they are not on the path")
     tree = PLUGIN.parent
-    configured = output_of(("cmake", "-S", "engines/plugin", "-B", tree), limit_s)
-    if "headers were not found" in configured.stdout:
-        raise NotRun("TensorRT's headers are not here; set TENSORRT_INCLUDE (docs/gpu.md)")
-    succeeded(("cmake", "-S", "engines/plugin", "-B", tree), limit_s)
+    try:
+        succeeded(("cmake", "-S", "engines/plugin", "-B", tree), limit_s)
+    except Fault as error:
+        if "headers were not found" not in "\n".join(error.facts["tail"]):
+            raise
+        raise NotRun("TensorRT's headers are missing; set TENSORRT_INCLUDE (docs/gpu.md)") from None
     succeeded(("cmake", "--build", tree, "--parallel"), limit_s)
     return Found(f"{PLUGIN.name} is compiled")
 

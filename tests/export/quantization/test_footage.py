@@ -14,7 +14,7 @@ SIZE = (96, 160)
 
 @pytest.fixture
 def opened(bundle):
-    """Of a model that looks two frames back."""
+    """A bundle whose model looks two frames back."""
     return Bundle.open(bundle("b0", references=(2, 1), variants=("fp32",)))
 
 

@@ -1,4 +1,4 @@
-"""What a bundle's files may claim: manifests, graphs and what is printed of them."""
+"""Limits on the claims of manifests, labels and graphs, and on the text printed from them."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What counts as the same model: errors over frames, and frames in which chance has a part."""
+"""Parity over frames, also with frames in which two tokens cannot be told apart."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ LIMITS = Limits(largest_error=0.25, mean_error=1e-3, agreement=0.99, mean_iou=0.
 
 
 def passed(errors, certain, limits=LIMITS):
-    """Whether all checks pass of frames with these errors; the logits' range is 1."""
+    """True if all checks pass for frames with these errors; the logits' range is 1."""
     wanted = np.linspace(0, 1, 3 * 4 * 5, dtype=np.float32).reshape(3, 4, 5)
     parity = Parity(limits)
     for error, sure in zip(errors, certain, strict=True):

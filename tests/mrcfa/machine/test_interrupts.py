@@ -1,4 +1,4 @@
-"""What asks a program to end, and how often it has to ask."""
+"""Signals that end a program, and how many of them count as one request."""
 
 import os
 import signal

@@ -42,7 +42,7 @@ def parsed(path):
 
 
 def ends(config):
-    """What the config says of a model's tensors, state included: name -> (type, shape)."""
+    """A model's tensors in its config, state included: name -> (type, shape)."""
     kinds = {name: f"TYPE_{name}" for name in ("FP32", "FP16", "INT32", "UINT8")}
     names = {model_config.DataType.Value(text): short for short, text in kinds.items()}
     batch = (-1,) if config.max_batch_size else ()

@@ -1,4 +1,4 @@
-"""What training is shown: clips that are a function of their number."""
+"""The clips of training, which are a function of their number."""
 
 from dataclasses import replace
 

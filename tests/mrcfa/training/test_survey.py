@@ -1,4 +1,4 @@
-"""What is said of a dataset before it is learnt."""
+"""The summary of a dataset before training starts."""
 
 import json
 import re

@@ -7,7 +7,7 @@ from mrcfa.errors import MrcfaError
 from mrcfa.video.sources import open_source
 
 COUNT = 100
-"""Of the files of each kind; tests/attack_media.py reads any number."""
+"""Number of files of each kind; tests/attack_media.py reads any number."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What is written, read back by other means; and what is left when writing goes wrong."""
+"""Written files, read back by other means, and the files that remain after a write error."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Who may look, and what strangers get: a status code, while the pipeline goes on."""
+"""Access to the live page: strangers get a status code, and the pipeline goes on."""
 
 import asyncio
 import random
