@@ -1,4 +1,4 @@
-"""Fixtures of all tests: golden weights and clips, exported bundles, a browser, the command line."""
+"""Fixtures of all tests: golden weights and clips, bundles, a browser, the command line."""
 
 import fcntl
 import functools
