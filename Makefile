@@ -32,9 +32,13 @@ test: venv build/headers build/triton
 
 # Repeats tests over backbones, sizes, precisions and seeds, and the C++ tests with sanitizers.
 test-rest: venv build/headers build/triton build/cuda-bindings-12
-	MRCFA_SANITIZE=address,undefined $(PYTEST) -m "thorough or cpp"
+	$(PYTEST) -m "thorough and not cpp"
+	MRCFA_SANITIZE=address,undefined $(PYTEST) -m cpp tests/engines
 
-test-all: test test-rest
+# The runs of tests share the bundles and programs that they make.
+test-all:
+	export MRCFA_TEST_FILES=$$(mktemp -d) && trap 'rm -rf "$$MRCFA_TEST_FILES"' EXIT \
+		&& $(MAKE) test && $(MAKE) test-rest
 
 # For a machine with a GPU; gpu-test.json lists everything that the machine lacks as "not run".
 gpu-test: venv build/headers $(DEMO)/manifest.json

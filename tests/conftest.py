@@ -46,7 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if "build" in getattr(item, "fixturenames", ()):
+        thorough = item.get_closest_marker("thorough")
+        if "build" in getattr(item, "fixturenames", ()) and not thorough:
             item.add_marker(pytest.mark.cpp)
     if config.getoption("gpu"):
         on_gpu = {"driver", "double"}
@@ -106,10 +107,14 @@ def golden_model(checkpoint: Callable[..., Path]) -> Callable[..., MRCFA]:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Make], Path]:
-    """`once("name", make)`: what `make(path)` writes, by whichever worker of a run comes first."""
+    """`once("name", make)`: what `make(path)` writes, by whichever worker of a run comes first.
+
+    Runs with one MRCFA_TEST_FILES share these files.
+    """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
+    root = Path(os.environ.get("MRCFA_TEST_FILES", root))
 
     def made(name: str, make: Make) -> Path:
         path, done = root / name, root / f"{name}.done"

@@ -37,8 +37,14 @@ from tiny_bundle import write_tiny
 from mrcfa import Stream
 
 
+@pytest.fixture(scope="session")
+def built(once: Once) -> Once:
+    """`once` for everything that is compiled, which differs with the sanitizers."""
+    return lambda name, make: once(f"{name}-{SANITIZE}", make)
+
+
 @pytest.fixture(scope="module")
-def onnxruntime(once: Once) -> list[Any]:
+def onnxruntime(built: Once) -> list[Any]:
     """The wheel's library as words for the linker, under the names that it and programs want."""
     wheel = find_spec("onnxruntime")
     assert wheel is not None
@@ -50,12 +56,12 @@ def onnxruntime(once: Once) -> list[Any]:
         for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
             (folder / name).symlink_to(library)
 
-    folder = once("onnxruntime", make)
+    folder = built("onnxruntime", make)
     return [folder / "libonnxruntime.so", f"-Wl,-rpath,{folder}"]
 
 
 @pytest.fixture(scope="module")
-def build(once: Once, onnxruntime: list[Any]) -> Path:
+def build(built: Once, onnxruntime: list[Any]) -> Path:
     """The folder of everything that CMake builds."""
     for program in ("cmake", "c++"):
         if shutil.which(program) is None:
@@ -76,7 +82,7 @@ def build(once: Once, onnxruntime: list[Any]) -> Path:
         )
         run("cmake", "--build", folder, "-j2")
 
-    return once("cpp", make)
+    return built("cpp", make)
 
 
 @pytest.fixture(scope="module")
@@ -85,41 +91,41 @@ def segment(build: Path) -> Segment:
 
 
 @pytest.fixture(scope="module")
-def gst(build: Path, once: Once) -> Gst:
+def gst(build: Path, built: Once) -> Gst:
     """GStreamer's programs with the element."""
     if what := missing():
         pytest.skip(f"GStreamer: not run ({what})")
-    return Gst(build, once("gst-plugins", Gst.prepare))
+    return Gst(build, built("gst-plugins", Gst.prepare))
 
 
 @pytest.fixture(scope="module")
-def fake_library(build: Path, onnxruntime: list[Any], once: Once) -> list[Any]:
+def fake_library(build: Path, onnxruntime: list[Any], built: Once) -> list[Any]:
     """The library with the TensorRT backend on a fake GPU, as words for the linker."""
     return [
-        *_fakes("fake", FAKE, once),
+        *_fakes("fake", FAKE, built),
         *library_objects(build, *ONNXRUNTIME_SOURCES),
         *onnxruntime,
     ]
 
 
 @pytest.fixture(scope="module")
-def fake_gpu(build: Path, fake_library: list[Any], once: Once) -> Segment:
+def fake_gpu(build: Path, fake_library: list[Any], built: Once) -> Segment:
     """mrcfa-segment with that library."""
-    return runner_of(once("segment", lambda path: compiled(path, tool(build), *fake_library)))
+    return runner_of(built("segment", lambda path: compiled(path, tool(build), *fake_library)))
 
 
 @pytest.fixture(scope="module")
-def fake_rtx(build: Path, onnxruntime: list[Any], once: Once) -> Segment:
+def fake_rtx(build: Path, onnxruntime: list[Any], built: Once) -> Segment:
     """mrcfa-segment on a fake GPU with TensorRT-RTX."""
     words = [tool(build), *library_objects(build, *ONNXRUNTIME_SOURCES), *onnxruntime]
 
     def make(path: Path) -> None:
-        compiled(path, *_fakes("fake-rtx", FAKE_RTX, once), *words)
+        compiled(path, *_fakes("fake-rtx", FAKE_RTX, built), *words)
 
-    return runner_of(once("segment-rtx", make))
+    return runner_of(built("segment-rtx", make))
 
 
-def _fakes(name: str, words: tuple[Any, ...], once: Once) -> list[Path]:
+def _fakes(name: str, words: tuple[Any, ...], built: Once) -> list[Path]:
     """The sources that see TensorRT, compiled for one of the fake ones."""
     headers = ("-isystem", include_of("onnxruntime_cxx_api.h"))
 
@@ -129,7 +135,7 @@ def _fakes(name: str, words: tuple[Any, ...], once: Once) -> list[Path]:
             options = (*headers, *words, "-DMRCFA_ONNXRUNTIME")
             compiled_object(folder / f"{source.stem}.o", source, *options)
 
-    return list(once(name, make).glob("*.o"))
+    return list(built(name, make).glob("*.o"))
 
 
 @pytest.fixture(scope="session")

@@ -87,7 +87,7 @@ def test_without_a_gpu_nothing_is_skipped_and_nothing_said(fake_gpu, copy):
 
 
 @pytest.fixture(scope="module")
-def driver(once: Once) -> dict[str, str]:
+def driver(built: Once) -> dict[str, str]:
     """The environment of a machine whose driver has two GPUs, and a context on the second."""
 
     def make(folder: Path) -> None:
@@ -95,7 +95,7 @@ def driver(once: Once) -> dict[str, str]:
         library = folder / "libcuda.so.1"
         run("c++", "-shared", "-fPIC", "-o", library, CPP / "test/fake_gpu/libcuda.cpp")
 
-    return {"LD_LIBRARY_PATH": str(once("driver", make))}
+    return {"LD_LIBRARY_PATH": str(built("driver", make))}
 
 
 def test_a_build_without_tensorrt_says_so_where_a_gpu_is_seen(segment, copy, driver):
@@ -130,10 +130,10 @@ def test_a_gpu_that_is_not_there_is_named(fake_gpu, copy):
 
 
 @pytest.fixture(scope="module")
-def scenario(fake_library: list[Any], once: Once) -> Path:
+def scenario(fake_library: list[Any], built: Once) -> Path:
     """`gpu BUNDLE SCENARIO`"""
     headers = ("-isystem", include_of("onnxruntime_cxx_api.h"))
-    return once(
+    return built(
         "gpu", lambda path: compiled(path, *FAKE, *headers, CPP / "test/gpu.cpp", *fake_library)
     )
 
@@ -173,14 +173,14 @@ def test_tensorrt_rtx_is_asked_whether_it_can_be_captured(fake_rtx, copy):
 
 
 @pytest.fixture(scope="module")
-def cuda_provider(build: Path, onnxruntime: list[Any], once: Once) -> Segment:
+def cuda_provider(build: Path, onnxruntime: list[Any], built: Once) -> Segment:
     """mrcfa-segment with an ONNX Runtime that has a CUDA provider."""
     source = CPP / "test/fake_gpu/onnxruntime_cuda.cpp"
     headers = ("-isystem", include_of("onnxruntime_c_api.h"))
     parts = [tool(build), *library_objects(build, "opened", "driver", *ONNXRUNTIME_SOURCES)]
     real = ("-Wl,--no-as-needed", *onnxruntime, "-ldl")  # only the double refers to it, by name
     return runner_of(
-        once("segment-cuda", lambda path: compiled(path, *headers, source, *parts, *real))
+        built("segment-cuda", lambda path: compiled(path, *headers, source, *parts, *real))
     )
 
 

@@ -302,6 +302,7 @@ def each_field_wrong(content: Any, whole: Callable[[Any], Any]) -> list[Any]:
 
 
 @pytest.mark.thorough
+@pytest.mark.cpp
 def test_the_manifests_reader_survives_100000_broken_manifests(build, bundle, tmp_path):
     (tmp_path / "file").touch()
     valid = small_manifest(bundle("b0"))

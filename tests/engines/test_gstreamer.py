@@ -19,9 +19,9 @@ RGB = "video/x-raw,format=RGB,width=160,height=96,framerate=25/1"
 
 
 @pytest.fixture(scope="module")
-def player(gst, once):
+def player(gst, built):
     """The program that plays a pipeline, and writes its frames and their masks."""
-    return once("gst-player", lambda path: gst.program(path, "player"))
+    return built("gst-player", lambda path: gst.program(path, "player"))
 
 
 def masks_of(path, frames, resets=()):
