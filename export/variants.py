@@ -1,4 +1,4 @@
-"""The variants that an export can write: one row each. A new precision is a row here.
+"""The variants that an export can write: one row each.
 
 A row names an *arrangement*, which lays the graphs out for a device: `ort_cpu` for ONNX Runtime on
 CPUs, `plain` for GPUs and every other runtime. The variant decides what a graph looks like, never a
