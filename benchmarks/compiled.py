@@ -7,7 +7,7 @@ from typing import Any
 from mrcfa.benchmarks.peer import peer_file
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.flavours import Flavour, captured_log, first_error, logger
-from mrcfa.bundle.layers import layers, plan_cost
+from mrcfa.bundle.layers import read_log
 from mrcfa.bundle.manifest import Device, Engine, PlanCost
 from mrcfa.bundle.precisions import PREFERRED
 from mrcfa.errors import RuntimeFailed, Unsupported
@@ -55,7 +55,7 @@ def _cost(trt: Any, path: Path, sms: tuple[int, ...]) -> PlanCost | None:
             raise Unsupported(f"TensorRT-RTX cannot read the peer: {parser.get_error(0).desc()}")
         if builder.build_serialized_network(network, config) is None:
             raise RuntimeFailed(f"TensorRT-RTX cannot build the peer: {first_error(log)}")
-    return plan_cost(layers(log), log)
+    return read_log(log).cost
 
 
 def _strongly_typed(trt: Any) -> Any:

@@ -11,12 +11,12 @@ import mrcfa.benchmarks.environment
 from mrcfa.backends import Options, open_backend
 from mrcfa.benchmarks.bench import bench
 from mrcfa.benchmarks.contenders import Role, contenders
-from mrcfa.benchmarks.cost import GPUS
 from mrcfa.benchmarks.footprint import footprint, measure
 from mrcfa.benchmarks.result import Outcome
 from mrcfa.benchmarks.table import notes
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import Device
+from mrcfa.machine.gpu_models import GPU_MODELS
 from mrcfa.machine.hardware import Gpu
 
 
@@ -83,11 +83,11 @@ def test_json_lines_hold_the_run_every_frame_and_every_row(benched):
         + ["frame"] * 4 * timed
         + ["row"] * len(benched.rows)
         + ["cost"] * sum(len(each.cost) for each in variants.values())
-        + ["bound"] * len(GPUS)
+        + ["bound"] * len(GPU_MODELS)
         + ["precision"] * len(variants)
     )
     bounds = [line["gpu"]["name"] for line in lines if line["kind"] == "bound"]
-    assert bounds == [gpu.name for gpu in GPUS]
+    assert bounds == [gpu.name for gpu in GPU_MODELS]
     assert lines[0]["environment"]["threads"] == "1"
     assert {line["frame"] for line in lines if line["kind"] == "frame"} == {9, 10, 11, 12}
 
