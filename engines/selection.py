@@ -44,7 +44,7 @@ def _measured(
     if device is None:
         return {}
     try:
-        seconds = seconds_of(target.trt, device, list(plans.values()), graph, version_compatible)
+        seconds = seconds_of(target.trt, device, list(plans.values()), version_compatible)
     except MrcfaError as error:
         warn(f"the forms of {graph.file} are not timed: {error}; their costs decide")
         return {}

@@ -6,13 +6,10 @@ from types import ModuleType
 
 import numpy as np
 
-from mrcfa.backends.cuda import CudaStream, DeviceArray
-from mrcfa.backends.cuda_context import Cuda, Held
-from mrcfa.backends.launch import GraphUse, Launch
-from mrcfa.backends.plans import Context
-from mrcfa.bundle.flavours import captured_log, first_error, logger
-from mrcfa.bundle.manifest import Graph
-from mrcfa.errors import RuntimeFailed
+from mrcfa.backends.cuda import CudaStream
+from mrcfa.backends.cuda_context import Cuda
+from mrcfa.backends.launch import Launch
+from mrcfa.backends.lone_plan import LonePlan
 from mrcfa.machine import hardware
 
 LOAD_S = 1.0
@@ -27,7 +24,7 @@ def gpu_for(sms: Sequence[int]) -> int | None:
 
 
 def seconds_of(
-    trt: ModuleType, device: int, plans: Sequence[bytes], graph: Graph, version_compatible: bool
+    trt: ModuleType, device: int, plans: Sequence[bytes], version_compatible: bool
 ) -> list[float]:
     """Median seconds of one run of each plan. Rounds alternate, so a slow moment affects all.
 
@@ -36,16 +33,7 @@ def seconds_of(
     cuda = Cuda(device)
     with cuda.failures_explained(), cuda.current():
         stream = CudaStream(cuda)
-        tensors = {
-            spec.name: DeviceArray(cuda, spec.shape, spec.dtype)
-            for spec in (*graph.inputs, *graph.outputs)
-        }
-        for tensor in tensors.values():
-            stream.zero(tensor)
-        launches = [
-            Launch(stream, context, tensors, GraphUse(True))
-            for context in (_context(trt, cuda, plan, version_compatible) for plan in plans)
-        ]
+        launches = [LonePlan(cuda, trt, plan, stream, version_compatible).launch for plan in plans]
         loaded = perf_counter() + LOAD_S
         while perf_counter() < loaded:
             for launch in launches:
@@ -62,14 +50,3 @@ def _seconds(stream: CudaStream, launch: Launch) -> float:
     ended = stream.mark(timed=True)
     ended.synchronize()
     return ended.seconds_since(began) / RUNS
-
-
-def _context(trt: ModuleType, cuda: Cuda, plan: bytes, version_compatible: bool) -> Context:
-    with captured_log(trt) as log:
-        runtime = Held(cuda, trt.Runtime(logger(trt)))
-        runtime.thing.engine_host_code_allowed = version_compatible
-        engine = Held(cuda, runtime.thing.deserialize_cuda_engine(plan), runtime)
-    if engine.thing is None:
-        raise RuntimeFailed(f"the plan does not load: {first_error(log)}")
-    scratch = DeviceArray(cuda, (max(int(engine.thing.device_memory_size_v2), 1),), "uint8")
-    return Context(cuda, trt, engine, None, scratch)

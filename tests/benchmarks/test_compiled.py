@@ -1,4 +1,4 @@
-"""The peer, built by the real TensorRT-RTX, whose builder needs no GPU."""
+"""The peer, built by the real TensorRT-RTX, whose builder needs no GPU, and run on a fake one."""
 
 import json
 from dataclasses import replace

@@ -10,14 +10,10 @@ from onnx import TensorProto, helper
 from tiny_bundle import model
 
 import mrcfa.engines.timing
-from mrcfa.bundle.manifest import Graph, TensorSpec
+from mrcfa.bundle import Unfit
 from mrcfa.engines.timing import gpu_for, seconds_of
-from mrcfa.errors import RuntimeFailed
 from mrcfa.machine import hardware
 from mrcfa.machine.hardware import Gpu
-
-A, B = TensorSpec("a", "float16", (1, 4)), TensorSpec("b", "float16", (1, 4))
-GRAPH = Graph("encoder.onnx", (A,), (B,))
 
 
 def plan(operator):
@@ -51,7 +47,7 @@ def gpu(monkeypatch):
 
 
 def test_plans_are_timed_as_cuda_graphs_in_alternating_rounds(gpu):
-    seconds = seconds_of(gpu.trt, 0, [plan("Relu"), plan("Neg")], GRAPH, False)
+    seconds = seconds_of(gpu.trt, 0, [plan("Relu"), plan("Neg")], False)
     runs = mrcfa.engines.timing.RUNS
     assert seconds == pytest.approx([0.020 / runs, 0.040 / runs])
     assert len(gpu.events) == 2 * 2 * mrcfa.engines.timing.ROUNDS
@@ -63,13 +59,13 @@ def test_nothing_is_measured_before_the_gpu_was_under_load(gpu, monkeypatch):
     now = iter([0.0, 0.2, 0.9, 1.1])
     monkeypatch.setattr(mrcfa.engines.timing, "LOAD_S", 1.0)
     monkeypatch.setattr(mrcfa.engines.timing, "perf_counter", lambda: next(now))
-    seconds_of(gpu.trt, 0, [plan("Relu")], GRAPH, False)
+    seconds_of(gpu.trt, 0, [plan("Relu")], False)
     assert len(gpu.events) == 2 * (2 + mrcfa.engines.timing.ROUNDS)
 
 
 def test_a_plan_that_does_not_load_is_an_error(gpu):
-    with pytest.raises(RuntimeFailed, match=naming("bad magic tag")):
-        seconds_of(gpu.trt, 0, [plan("Relu"), b"no plan"], GRAPH, False)
+    with pytest.raises(Unfit, match=naming("bad magic tag")):
+        seconds_of(gpu.trt, 0, [plan("Relu"), b"no plan"], False)
     assert not gpu.driver.misuses
 
 
