@@ -14,7 +14,8 @@ from mrcfa.bundle.flavours import Flavour, captured_log, first_error, logger
 from mrcfa.bundle.layers import BuildLog, read_log
 from mrcfa.bundle.manifest import Device, Engine, PlanCost
 from mrcfa.bundle.precisions import PREFERRED
-from mrcfa.errors import RuntimeFailed, Unsupported
+from mrcfa.console.notices import warn
+from mrcfa.errors import RuntimeFailed, Unsupported, named
 from mrcfa.machine.extras import MissingExtra
 from mrcfa.machine.files import fingerprint, write_whole
 
@@ -35,11 +36,14 @@ def peer_costs(bundle: Bundle) -> Mapping[str, PlanCost]:
         path = written_peer(bundle, PRECISION)
     except MissingExtra:
         return {}
-    costs = {
-        engine.name: _built(trt, Flavour.RTX, path, engine.compute_capabilities)[1].cost
-        for engine in engines
-    }
-    return {name: cost for name, cost in costs.items() if cost is not None}
+    costs = {}
+    for engine in engines:
+        _, log = _built(trt, Flavour.RTX, path, engine.compute_capabilities)
+        if log.cost is not None:
+            costs[engine.name] = log.cost
+        else:
+            warn(f"the peer's cost beside {engine.name} is not known: {named(log.unread, most=3)}")
+    return costs
 
 
 class CompiledPeer(Backend):

@@ -73,6 +73,17 @@ def test_speed_is_told_in_parts_and_as_ratios_to_the_clip_model_and_the_peer(ben
     assert benched.faster_than_clip(rows_of(benched)["eager-clip"]) is None
 
 
+def test_a_row_is_compared_with_the_fastest_peer_on_its_device(benched, rows_of):
+    row = rows_of(benched)["onnxruntime:cpu fp32"]
+    peer = rows_of(benched)["segformer-b0 onnxruntime:cpu fp32"]
+    slow, fast = (
+        replace(peer, speed=replace(peer.speed, seconds=factor * peer.speed.seconds))
+        for factor in (2.0, 0.5)
+    )
+    crowded = replace(benched, rows=(slow, *benched.rows, fast))
+    assert crowded.time_of_peer(row).value == pytest.approx(2 * benched.time_of_peer(row).value)
+
+
 def test_json_lines_hold_the_run_every_frame_and_every_row(benched):
     lines = [json.loads(line) for line in benched.to_json_lines().splitlines()]
     kinds = [line["kind"] for line in lines]
