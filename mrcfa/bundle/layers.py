@@ -85,7 +85,7 @@ def read_log(messages: Sequence[Message], frames: int = 1) -> BuildLog:
 def _unread(
     messages: Iterable[Message], lines: Iterable[re.Match[str]], found: Sequence[Layer]
 ) -> Iterator[str]:
-    """What the log says of layers and `found` lacks: a changed format must not look cheap."""
+    """Whatever the log says of layers and `found` lacks: a changed format must not look cheap."""
     for message in messages:
         for listing in _LISTING.finditer(message.text):
             others = (line for line in listing["lines"].splitlines() if not _LAYER.match(line))

@@ -1,4 +1,4 @@
-"""What TensorRT's log of a build says of a plan, and what happens where it cannot be read."""
+"""Layers and costs from TensorRT's log of a build, and logs that cannot be read."""
 
 import pytest
 from naming import names
