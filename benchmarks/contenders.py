@@ -9,9 +9,10 @@ from functools import partial
 from mrcfa.backends import BACKENDS, Backend, Options, Unfit, open_backend
 from mrcfa.backends.records import full_name, is_address, parts_of
 from mrcfa.bundle import Bundle
+from mrcfa.bundle.flavours import Flavour
 from mrcfa.bundle.manifest import Device, Engine, Limits
 from mrcfa.bundle.precisions import PREFERRED
-from mrcfa.errors import InvalidValue, named
+from mrcfa.errors import InvalidValue, member, named
 from mrcfa.machine.extras import extras_named
 from mrcfa.machine.hardware import gpus
 
@@ -84,7 +85,9 @@ def contenders(
     rows = [row for name in names for row in _contenders(bundle, name, threads)]
     if peer:
         devices = dict.fromkeys([Device.CPU, *(row.device for row in rows)])
+        flavours = dict.fromkeys(row.engine.flavour for row in rows if row.engine)
         rows += [_peer(bundle, device, threads) for device in devices]
+        rows += [_compiled_peer(bundle, flavour) for flavour in flavours]
     return list({row.name: row for row in rows}.values())
 
 
@@ -141,6 +144,21 @@ def _peer(bundle: Bundle, device: Device, threads: int) -> Contender:
     opened = partial(_segformer, bundle, provider, precision, threads)
     limits = bundle.variant(Device.CPU).limits
     return Contender(name, Role.PEER, device, limits, opened, cuda=cuda)
+
+
+def _compiled_peer(bundle: Bundle, flavour: str) -> Contender:
+    """SegFormer as an engine, beside our engines of the same flavour."""
+    precision = PREFERRED[Device.GPU]
+    name = f"segformer-{bundle.config.backbone} {flavour} {precision}"
+    opened = partial(_segformer_engine, bundle, flavour)
+    limits = bundle.variant(Device.CPU).limits
+    return Contender(name, Role.PEER, Device.GPU, limits, opened, precision=precision, cuda=True)
+
+
+def _segformer_engine(bundle: Bundle, flavour: str) -> Backend:
+    from mrcfa.benchmarks.compiled import CompiledPeer
+
+    return CompiledPeer(bundle, member(Flavour, flavour, "flavour"))
 
 
 def _segformer(bundle: Bundle, provider: str, precision: str, threads: int) -> Backend:

@@ -8,54 +8,10 @@ import numpy as np
 
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import Cost, Device, Engine, Graph, Variant
+from mrcfa.machine.gpu_models import GPU_MODELS, LAUNCH_S, GpuModel
 
 PAPER_FPS = 40.1
 """FPS that the paper reports for MRCFA with MiT-B1 on a Quadro RTX 6000."""
-PAPER_GPU = "Quadro RTX 6000"
-LAUNCH_S = 2e-6
-"""Approximate time between two kernels of a CUDA graph."""
-
-
-@dataclass(frozen=True)
-class GpuModel:
-    """A GPU's published peaks: dense FP16 on tensor cores, and memory bandwidth."""
-
-    name: str
-    sm: int
-    """Compute capability."""
-    tflops: float
-    gb_per_s: float
-
-    def seconds(self, multiply_adds: float, moved: float) -> float:
-        """Roofline time: the longer of arithmetic and memory traffic."""
-        return max(self.arithmetic(multiply_adds), self.memory(moved))
-
-    def arithmetic(self, multiply_adds: float) -> float:
-        return 2 * multiply_adds / (self.tflops * 1e12)
-
-    def memory(self, moved: float) -> float:
-        return moved / (self.gb_per_s * 1e9)
-
-    def bound(self, cost: Cost) -> str:
-        slower = self.arithmetic(cost.multiply_adds) > self.memory(cost.bytes_moved)
-        return "arithmetic" if slower else "memory"
-
-
-# From NVIDIA's data sheets and architecture white papers. These are upper bounds, so the peak with
-# FP16 accumulation is used where it is higher. For Jetsons NVIDIA publishes sparse INT8 (Orin: 67,
-# 76.8 and 170 TOPS of the GPU alone, in Super mode) and sparse FP4 (Thor: 2070); dense FP16 is a
-# quarter and an eighth of that.
-GPUS = (
-    GpuModel(PAPER_GPU, 75, 130.5, 672),
-    GpuModel("T4", 75, 65, 320),
-    GpuModel("A10", 86, 125, 600),
-    GpuModel("L4", 89, 121, 300),
-    GpuModel("RTX 4090", 89, 330.3, 1008),
-    GpuModel("Jetson Orin Nano", 87, 16.75, 102),
-    GpuModel("Jetson Orin NX", 87, 19.2, 102.4),
-    GpuModel("Jetson AGX Orin", 87, 42.5, 204.8),
-    GpuModel("Jetson AGX Thor", 110, 258.75, 273),
-)
 
 
 @dataclass(frozen=True)
@@ -76,27 +32,13 @@ def ceilings(bundle: Bundle) -> list[Ceiling]:
     variant = bounded_variant(bundle)
     if variant is None:
         return []
-    return [_ceiling(variant, gpu, _engine_for(bundle, gpu)) for gpu in GPUS]
+    return [_ceiling(variant, gpu, _engine_for(bundle, gpu)) for gpu in GPU_MODELS]
 
 
 def bounded_variant(bundle: Bundle) -> Variant | None:
     """The variant that bounds are computed for: FP16, because the GPUs' peaks are FP16 peaks."""
     name = bundle.find_variant(Device.GPU, "fp16")
     return None if name is None else bundle.manifest.variants[name]
-
-
-def known_gpu(name: str) -> GpuModel | None:
-    """The table's entry for a GPU by the driver's name for it, or for a Jetson board by its name.
-
-    >>> known_gpu("NVIDIA Jetson AGX Orin Developer Kit").gb_per_s
-    204.8
-    """
-    bare = " ".join(word for word in name.split() if word not in ("NVIDIA", "Tesla", "GeForce"))
-    for gpu in GPUS:
-        board = gpu.name.startswith("Jetson") and bare.startswith(f"{gpu.name} ")
-        if board or bare == gpu.name:
-            return gpu
-    return None
 
 
 def totals(costs: Sequence[Cost]) -> Cost:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from mrcfa.backends.cuda import Cuda, CudaStream, DeviceArray
+from mrcfa.backends.cuda import CudaStream, DeviceArray
+from mrcfa.backends.cuda_context import Cuda
+from mrcfa.backends.plans import Plans
 from mrcfa.bundle import Bundle
-from mrcfa.bundle.flavours import Flavour, captured_log, first_error, load_plugin, logger
-from mrcfa.bundle.manifest import Engine, Graph
-from mrcfa.errors import RuntimeFailed, member
+from mrcfa.bundle.flavours import Flavour
+from mrcfa.bundle.manifest import Engine
+from mrcfa.errors import member
 
 SLOWEST = 10
 RUNS = 20
@@ -27,48 +29,35 @@ class LayerTime:
 
 
 def slowest_layers(bundle: Bundle, engine: Engine) -> list[LayerTime]:
-    """The `SLOWEST` layers of both graphs. Inputs are zeros: no layer's time depends on values."""
+    """The `SLOWEST` layers of both graphs, which run in contexts like those of streams.
+
+    Inputs are zeros: no layer's time depends on values.
+    """
     trt, cuda = member(Flavour, engine.flavour, "flavour").load(), Cuda()
-    if engine.plugin:
-        load_plugin(trt)
-    graphs = bundle.manifest.variants[engine.variant].graphs
-    found = []
-    for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
-        content = bundle.read(name)
-        with captured_log(trt) as log, cuda.current():
-            times = _times(trt, cuda, content, graphs[part], engine.version_compatible)
-        if times is None:
-            raise RuntimeFailed(f"layers of the {part} were not timed: {first_error(log)}")
-        found += [LayerTime(part, layer, total / RUNS) for layer, total in times.items()]
+    with cuda.failures_explained(), cuda.current():
+        plans = Plans(cuda, bundle, engine, None)
+        found = [
+            LayerTime(part, layer, total / RUNS)
+            for part in plans.variant.graphs
+            for layer, total in _times(trt, cuda, plans, part).items()
+        ]
     return sorted(found, key=lambda layer: -layer.milliseconds)[:SLOWEST]
 
 
-def _times(
-    trt: ModuleType, cuda: Cuda, content: bytes, graph: Graph, version_compatible: bool
-) -> dict[str, float] | None:
-    """Layer -> ms, summed over runs; None if the plan does not run.
-
-    TensorRT's objects are destroyed here, while their CUDA context is current.
-    """
-    runtime = trt.Runtime(logger(trt))
-    runtime.engine_host_code_allowed = version_compatible
-    engine = runtime.deserialize_cuda_engine(content)
-    context = None if engine is None else engine.create_execution_context()
-    if context is None:
-        return None
-    stream, times = CudaStream(cuda), dict[str, float]()
-    tensors = [
-        (spec.name, DeviceArray(cuda, spec.shape, spec.dtype))
+def _times(trt: ModuleType, cuda: Cuda, plans: Plans, part: str) -> dict[str, float]:
+    """Layer -> ms, summed over runs."""
+    graph, times = plans.variant.graphs[part], dict[str, float]()
+    context, stream = plans.context(part, plans.scratch(part)), CudaStream(cuda)
+    tensors = {
+        spec.name: DeviceArray(cuda, spec.shape, spec.dtype)
         for spec in (*graph.inputs, *graph.outputs)
-    ]
-    for name, tensor in tensors:
+    }
+    for tensor in tensors.values():
         stream.zero(tensor)
-        context.set_tensor_address(name, tensor.ptr)
     for run in range(RUNS + 1):
         if run == 1:
-            context.profiler = _profiler(trt, times)
-        if not context.execute_async_v3(stream.address):
-            return None
+            context.profile(_profiler(trt, times))
+        context.enqueue(tensors, stream)
         stream.synchronize()
     return times
 

@@ -17,9 +17,7 @@ class Peer(Backend):
     """
 
     def __init__(self, bundle: Bundle, provider: str, precision: str, threads: int) -> None:
-        path = peer_file(bundle, precision)
-        if not path.is_file():
-            load("mrcfa.benchmarks.segformer").write_segformer(bundle, precision, path)
+        path = written_peer(bundle, precision)
         self._session = open_session(path.read_bytes(), path, provider, threads)
         self.model, self._output = bundle.manifest, bundle.manifest.output.value
         self.name = f"{peer_name(bundle)} in onnxruntime ({provider.upper()}, {precision})"
@@ -36,10 +34,16 @@ def peer_name(bundle: Bundle) -> str:
     return f"segformer-{bundle.config.backbone}"
 
 
-def peer_file(bundle: Bundle, precision: str) -> Path:
-    """Path of the peer's graph in the user's cache; a bundle holds the graphs of its own method."""
+def written_peer(bundle: Bundle, precision: str) -> Path:
+    """The peer's graph in the user's cache, written if it is not there.
+
+    A bundle holds the graphs of its own method alone.
+    """
     manifest = bundle.manifest
     weights = manifest.files[WEIGHTS].sha256
     facts = (mrcfa.__version__, manifest.config, manifest.frame, manifest.output, weights)
     folder = cache_folder("peer", fingerprint(*facts))
-    return folder / f"{peer_name(bundle)}.{precision}.onnx"
+    path = folder / f"{peer_name(bundle)}.{precision}.onnx"
+    if not path.is_file():
+        load("mrcfa.benchmarks.segformer").write_segformer(bundle, precision, path)
+    return path

@@ -11,9 +11,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from mrcfa.benchmarks.cost import GpuModel, intensity
+from mrcfa.benchmarks.cost import intensity
 from mrcfa.benchmarks.result import Row
 from mrcfa.bundle.manifest import Cost, Quantization
+from mrcfa.machine.gpu_models import GpuModel
 
 WIDTH = 5.6
 """Width in inches of 72 SVG units: 12-unit letters stay readable on a phone."""

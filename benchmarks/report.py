@@ -8,17 +8,7 @@ from string import Template
 import numpy as np
 
 from mrcfa.benchmarks import precisions
-from mrcfa.benchmarks.cost import (
-    GPUS,
-    PAPER_FPS,
-    PAPER_GPU,
-    GpuModel,
-    bounded_variant,
-    ceilings,
-    intensity,
-    known_gpu,
-    totals,
-)
+from mrcfa.benchmarks.cost import PAPER_FPS, bounded_variant, ceilings, intensity, totals
 from mrcfa.benchmarks.plots import (
     latency_distribution,
     roofline,
@@ -30,6 +20,7 @@ from mrcfa.benchmarks.result import Outcome, Result, Verdict
 from mrcfa.benchmarks.strip import difference_picture, frame_picture, mask_picture
 from mrcfa.benchmarks.table import COLUMNS, NOTHING, boundary, cells, notes, shown
 from mrcfa.bundle.manifest import Cost, Output
+from mrcfa.machine.gpu_models import GPU_MODELS, PAPER_GPU, GpuModel, known_gpu
 
 _SIGNS = {"<=": "≤", ">=": "≥"}
 _STATUS = {Verdict.PASSED: "passed", Verdict.FAILED: "failed", Verdict.STOPPED: "failed"}
@@ -207,10 +198,10 @@ def _cost(result: Result) -> str:
             f'<p class="note">Counted in the {shown.precision} graphs: {what}. Bounds need FP16 '
             f"graphs, which this bundle does not have.</p>{_table(counted, figures)}"
         )
-    gpu = _here(result) or GPUS[0]
+    gpu = _here(result) or GPU_MODELS[0]
     seconds = [gpu.seconds(cost.multiply_adds, cost.bytes_moved) for cost in costs]
     times = [*seconds, sum(seconds)]  # stages run one after the other
-    sides = [*map(gpu.bound, costs), NOTHING]
+    sides = [*(gpu.bound(cost.multiply_adds, cost.bytes_moved) for cost in costs), NOTHING]
     rows = [
         [*row, f"{time * 1e3:.3f}", side]
         for row, time, side in zip(figures, times, sides, strict=True)

@@ -242,7 +242,7 @@ class Result:
         return found
 
     def _fastest(self, rows: Sequence[Row]) -> str:
-        row = min(rows, key=lambda row: row.speed.percentile_ms(50) if row.speed else math.inf)
+        row = min(rows, key=_median_ms)
         clip, peer = self.faster_than_clip(row), self.time_of_peer(row)
         text = f" The fastest, {row.name}, reaches {row.speed.fps:.1f} FPS" if row.speed else ""
         where = "" if row.contender.device is Device.CPU else " on the CPU"
@@ -252,8 +252,10 @@ class Result:
 
     def _fellow(self, row: Row, role: Role) -> Row | None:
         found = [other for other in self.rows if other.contender.role is role and other.speed]
-        same = [other for other in found if other.contender.device == row.contender.device]
-        return next(iter(same if role is Role.PEER else found), None)
+        if role is Role.PEER:  # the fastest of them, so that no slow runtime flatters us
+            found = [each for each in found if each.contender.device == row.contender.device]
+            found.sort(key=_median_ms)
+        return next(iter(found), None)
 
     def _ratio(self, above: Row | None, below: Row | None) -> Ratio | None:
         if above is below or above is None or below is None:
@@ -305,3 +307,7 @@ class Result:
 def _finite(value: float) -> float | None:
     """The value, or None for NaN and infinity, which JSON lacks."""
     return value if math.isfinite(value) else None
+
+
+def _median_ms(row: Row) -> float:
+    return row.speed.percentile_ms(50) if row.speed else math.inf

@@ -5,7 +5,7 @@ The time of a step that serves several streams is divided evenly among their fra
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from time import perf_counter, sleep
 from typing import Any
@@ -32,7 +32,9 @@ class Speed:
     seconds: Seconds
     """Latency of each frame, from frame to mask."""
     parts: Mapping[str, Seconds]
-    """Latency by part: encoder, decoder and, on a GPU, copies; or server and network."""
+    """Latency by part: encoder, decoder and, on a GPU, copies; or server and network.
+
+    On a GPU they are measured on other frames than `seconds`."""
     intervals: Seconds | None = None
     """Time from one mask to the next, where frames overlap; None where they do not."""
 
@@ -107,17 +109,24 @@ class Stopwatch:
         return outputs
 
     def back_to_back(self, images: Sequence[Image], frames: int, load_s: float = LOAD_S) -> Speed:
-        """Speed of `frames` frames without pauses, after `load_s` of load, as GPUs are measured."""
-        loaded = perf_counter() + load_s
-        before = 0
+        """Speed of `frames` frames without pauses, after `load_s` of load, as GPUs are measured.
+
+        Their parts are those of further frames, because events between them take time.
+        """
+        pictures, loaded = cycle(images), perf_counter() + load_s
         while perf_counter() < loaded:
-            self.step(images[before % len(images)], rest_s=0)
-            before += 1
-        self._seconds.clear()
-        self._parts.clear()
-        for number in range(before, before + frames):
-            self.step(images[number % len(images)], rest_s=0)
-        return self.speed(0)
+            self._undivided(next(pictures))
+        whole = np.array([self._undivided(next(pictures)) for _ in range(frames)])
+        before = len(self._parts)
+        for _ in range(frames):
+            self.step(next(pictures), rest_s=0)
+        return replace(self.speed(before), seconds=whole)
+
+    def _undivided(self, image: Image) -> float:
+        """Seconds of a frame, as users get them: nothing is measured inside the step."""
+        began = perf_counter()
+        _, self._state = self._backend.step(image, self._state)
+        return (perf_counter() - began) / self._backend.streams
 
     def speed(self, warmup: int) -> Speed:
         """Times of all frames after the first `warmup`."""

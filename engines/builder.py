@@ -27,14 +27,16 @@ from mrcfa.bundle.flavours import (
     logger,
 )
 from mrcfa.bundle.graph_file import check_graph
-from mrcfa.bundle.layers import Layer, layers, plan_cost
-from mrcfa.bundle.manifest import Device, Engine, PlanCost
+from mrcfa.bundle.layers import BuildLog, read_log
+from mrcfa.bundle.manifest import Device, Engine, FormChoice, Graph
 from mrcfa.bundle.precisions import PREFERRED, precision_named
+from mrcfa.console.notices import warn
 from mrcfa.engines.choices import PluginUse
+from mrcfa.engines.forms import forms_of
 from mrcfa.engines.progress import Progress, interruptible, monitor
+from mrcfa.engines.selection import choose_form
 from mrcfa.engines.target import Target
 from mrcfa.errors import InvalidValue, Mismatch, MrcfaError, RuntimeFailed, Unsupported, named
-from mrcfa.machine.extras import load
 from mrcfa.machine.files import check_writable, write_whole
 from mrcfa.model.config import Config
 
@@ -57,13 +59,13 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """One compiled graph."""
+    """One compiled form of a graph."""
 
     content: bytes
-    layers: list[Layer]
-    cost: PlanCost | None
+    log: BuildLog
     plugin: bool
     seconds: float
+    """Time of the build."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Built:
     bundle: Bundle
     engine: Engine
     plans: Mapping[str, Plan]
+    """The plan of each graph, compiled from the chosen form."""
 
 
 def build_engines(
@@ -89,17 +92,17 @@ def build_engines(
     contents = {part: bundle.read(graph.file) for part, graph in variant.graphs.items()}
     for part, graph in variant.graphs.items():
         check_graph(contents[part], bundle.path / graph.file)
-    compiler = _Compiler(target, options, bundle.manifest.streams)
+    compiler = _Compiler(target, options)
     if plugin:
         load_plugin(target.trt, options.plugin_library)
         check_parser_takes_plugins(target.trt)
-    plans = {
-        part: compiler.plan(
-            part, graph.file, contents[part], plugin and part == "decoder", progress
-        )
+    chosen = {
+        part: compiler.plan(part, graph, contents[part], plugin and part == "decoder", progress)
         for part, graph in variant.graphs.items()
     }
-    engine, files = _packed(plans, target, options, name)
+    plans = {part: plan for part, (plan, _) in chosen.items()}
+    forms = {part: form for part, (_, form) in chosen.items()}
+    engine, files = _packed(plans, forms, target, options, name)
     built = Built(bundle.with_engine(engine, files), engine, plans)
     compiler.save_timing_cache()
     return built
@@ -152,9 +155,8 @@ def _takes_plugin(config: Config, use: PluginUse) -> bool:
 class _Compiler:
     """ONNX -> plan, with one TensorRT and one configuration for both graphs."""
 
-    def __init__(self, target: Target, options: BuildOptions, streams: int) -> None:
+    def __init__(self, target: Target, options: BuildOptions) -> None:
         self._target, self._options, self._trt = target, options, target.trt
-        self._streams = streams
         with captured_log(self._trt, options.verbose) as log:
             try:
                 self._builder = self._trt.Builder(logger(self._trt))
@@ -162,23 +164,41 @@ class _Compiler:
                 raise RuntimeFailed(f"{target.name} does not start: {first_error(log)}") from None
             self._config = self._configuration()
 
-    def plan(self, part: str, name: str, graph: bytes, plugin: bool, progress: Progress) -> Plan:
-        """The plan that writes least, of all forms in which this target can take the graph."""
-        forms, plans, errors = self._forms(graph, plugin), [], []
-        for number, content in enumerate(forms):
+    def plan(
+        self, part: str, graph: Graph, content: bytes, plugin: bool, progress: Progress
+    ) -> tuple[Plan, FormChoice]:
+        """The best plan of all forms in which this target can take the graph."""
+        forms = forms_of(content, self._target, plugin)
+        plans: dict[str, Plan] = {}
+        errors = []
+        for number, (name, form) in enumerate(forms.items()):
             shown = partial(_shown, progress, part, number, len(forms))
             try:
-                plans.append(self._built(name, content, plugin, shown))
+                plans[name] = self._built(graph, form, plugin, shown)
             except MrcfaError as error:
                 errors.append(error)
+                continue
+            if unread := plans[name].log.unread:
+                warn(
+                    f"the cost of {graph.file} ({name}) is not known, because this mrcfa cannot "
+                    f"read some of the log of {self._target.name}: {named(unread, most=3)}"
+                )
         if not plans:
             raise errors[0]
+        choice = choose_form(
+            {name: plan.content for name, plan in plans.items()},
+            {name: plan.log.cost for name, plan in plans.items()},
+            self._target,
+            graph,
+            self._options.version_compatible,
+        )
         progress(part, 1.0)
-        return min(plans, key=lambda plan: plan.cost.bytes_written if plan.cost else 0)
+        return plans[choice.form], choice
 
     def _built(
-        self, name: str, content: bytes, plugin: bool, report: Callable[[float], None]
+        self, graph: Graph, content: bytes, plugin: bool, report: Callable[[float], None]
     ) -> Plan:
+        name, streams = graph.file, graph.inputs[0].shape[0]
         began = time.perf_counter()
         with captured_log(self._trt, self._options.verbose) as log:
             network, parser = self._parsed(name, content, plugin)
@@ -188,11 +208,9 @@ class _Compiler:
             del parser  # it owns the network's weights, so it had to stay until here
         if plan is None:
             raise RuntimeFailed(f"{self._target.name} cannot build {name}: {first_error(log)}")
-        found = layers(log)
         return Plan(
             content=bytes(plan),
-            layers=found,
-            cost=plan_cost(found, log, self._streams),
+            log=read_log(log, streams),
             plugin=_has_plugin(self._trt, network),
             seconds=time.perf_counter() - began,
         )
@@ -220,31 +238,6 @@ class _Compiler:
                 "plugin; export the bundle without --inline-functions"
             )
         return network, parser
-
-    def _forms(self, graph: bytes, plugin: bool) -> list[bytes]:
-        """The graph as this target may take it: with grouped convs, as shifted sums, or both.
-
-        TensorRT-RTX has no kernel for grouped convs on sm_75, and fuses INT8 attention there only
-        if it is small: else it is FP16. Elsewhere what it makes of each form decides. TensorRT
-        builds for minutes and has its own choice of kernels: the graph as it is. A plugin's call
-        goes without the function's body: parsers before 10.7 always prefer a body.
-        """
-        if self._target.flavour is not Flavour.RTX and not plugin:
-            return [graph]
-        model = load("onnx").load_model_from_string(graph)
-        if plugin:
-            del model.functions[:]
-        forms = [model]
-        shifts = load("mrcfa.engines.shifts")
-        if self._target.flavour is Flavour.RTX and shifts.has_grouped_convs(model):
-            last = load("mrcfa.engines.depthwise").with_channels_last(model)
-            shifted = shifts.without_grouped_convs(last)
-            forms = [shifted] if 75 in self._target.sms else [model, shifted]
-        attention = load("mrcfa.engines.attention")
-        if 75 in self._target.sms and attention.has_narrow_attention(model):
-            wide = [attention.with_fp16_attention(form) for form in forms]
-            forms = wide if attention.is_too_large_for_turing(model) else [*forms, *wide]
-        return [bytes(form.SerializeToString()) for form in forms]
 
     def _configuration(self) -> Any:
         trt, options = self._trt, self._options
@@ -301,7 +294,11 @@ def _first(parser: Any) -> str:
 
 
 def _packed(
-    plans: Mapping[str, Plan], target: Target, options: BuildOptions, variant: str
+    plans: Mapping[str, Plan],
+    forms: Mapping[str, FormChoice],
+    target: Target,
+    options: BuildOptions,
+    variant: str,
 ) -> tuple[Engine, dict[str, bytes]]:
     """The engine's entry for the manifest, and its files.
 
@@ -315,7 +312,7 @@ def _packed(
         contents[name] = content
         return name
 
-    listing = {part: plan.layers for part, plan in plans.items()}
+    listing = {part: plan.log.layers for part, plan in plans.items()}
     engine = Engine(
         flavour=target.flavour.value,
         tensorrt=target.trt.__version__,
@@ -329,6 +326,7 @@ def _packed(
         if all(listing.values())
         else None,
         version_compatible=options.version_compatible,
-        costs={part: plan.cost for part, plan in plans.items() if plan.cost is not None},
+        costs={part: plan.log.cost for part, plan in plans.items() if plan.log.cost is not None},
+        forms=forms,
     )
     return engine, contents

@@ -118,14 +118,11 @@ def build(
         with filling() as show:
             built = build_engines(bundle, target, options, show)
         for part, plan in built.plans.items():
+            cost = plan.log.cost
             typer.echo(
-                f"{part}: {len(plan.content) / 1e6:.1f} MB, {len(plan.layers)} layers, "
-                + (
-                    f"{plan.cost.bytes_written / 1e6:.1f} MB written per frame, "
-                    if plan.cost
-                    else ""
-                )
-                + f"built in {plan.seconds:.1f} s"
+                f"{part}: {len(plan.content) / 1e6:.1f} MB, {len(plan.log.layers)} layers, "
+                + (f"{cost.bytes_written / 1e6:.1f} MB written per frame, " if cost else "")
+                + f"built in {plan.seconds:.1f} s; form: {built.engine.forms[part]}"
             )
         typer.echo(f"added the engine {built.engine.name} to {bundle}")
     if warm:

@@ -149,6 +149,10 @@ class Context:
         if not done:
             raise RuntimeFailed(f"TensorRT cannot run the engine: {first_error(log)}")
 
+    def profile(self, profiler: Any) -> None:
+        """Report the time of each layer of later runs to this `IProfiler`."""
+        self._context.thing.profiler = profiler
+
     def recordable(self, stream: CudaStream) -> bool:
         """True if a CUDA graph may be recorded. Classic TensorRT cannot be asked, unlike RTX."""
         if not hasattr(self._trt.IExecutionContext, "is_stream_capturable"):

@@ -115,6 +115,7 @@ def _engine_lines(bundle: Bundle, engine: Engine) -> list[str]:
             counted = f"; {narrow} products in 8 bits" if narrow else ""
             lines.append(f"    {part} {len(layers)} layers: {listed}{counted}")
     lines += [f"    {part} {_plan_cost(cost)}" for part, cost in engine.costs.items()]
+    lines += [f"    {part} form: {form}" for part, form in engine.forms.items()]
     return lines
 
 

@@ -4,10 +4,11 @@ The engine itself lists them only on its GPU. A layer's outputs go through memor
 all layers measures an engine without a GPU and without noise.
 """
 
+import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ Layer = dict[str, Any]
 """`name`, `type`, `tactic`, the ONNX `nodes` it computes, and `inputs`, `constants` and `outputs`,
 each with name, dtype and shape."""
 
+_LISTING = re.compile(r"^Layers:\n(?P<lines>(?:.+(?:\n|$))+)", re.MULTILINE)
 _LAYER = re.compile(r"^ *Name: (?P<name>.+?), LayerType: (?P<type>\w+)(?P<rest>.*)$", re.MULTILINE)
 _TENSOR = re.compile(
     r"\{ Name: (?P<name>.+?),(?: Location: \w+,)? Dimensions: \[(?P<shape>[\d,]*)\]"
@@ -30,6 +32,8 @@ _TENSOR = re.compile(
 _TACTIC = re.compile(r"TacticName: (.*?)(?:, \w+:|$)")
 _NODE = re.compile(r"\[ONNX Layer: (.+?)\]")
 _MEMORY = re.compile(r"Total (?P<what>Activation|Weights) Memory: *(?P<bytes>\d+) bytes")
+_SHOWN = 40
+"""The most characters of an unread line that a message repeats."""
 _PRODUCTS = ("gemm", "correlation", "runtime_fusion")
 _ATTENTION = "_mha"
 _NARROW = {record.tensorrt_type for record in EIGHT_BITS.values()}
@@ -46,23 +50,62 @@ _BITS = {
     "Int4": 4,
     "FP4": 4,
 }
+_TYPES = {name.lower(): name for name in _BITS} | {
+    "fp32": "Float",
+    "fp16": "Half",
+    "bf16": "BFloat16",
+}
+"""The words for a type, of which one stands in a phrase such as `Row major linear FP16`."""
+_WHOLE_REGION = "Myelin"
+"""The type of a layer that stands for many kernels, whose tensors are not listed."""
 
 
-def layers(messages: Iterable[Message]) -> list[Layer]:
-    """All layers in the log of a build with detailed profiling verbosity."""
-    return [_layer(line) for message in messages for line in _LAYER.finditer(message.text)]
+@dataclass(frozen=True)
+class BuildLog:
+    """The layers of a plan, as TensorRT's log of its build lists them."""
+
+    layers: list[Layer]
+    cost: PlanCost | None
+    """None if anything could not be read: the sum of the rest would look cheaper than the plan."""
+    unread: tuple[str, ...]
+    """Descriptions of what could not be read."""
 
 
-def plan_cost(
-    found: Sequence[Layer], messages: Iterable[Message], frames: int = 1
-) -> PlanCost | None:
-    """The bytes that a plan's kernels move per frame, and its memory; None without any layers.
+def read_log(messages: Sequence[Message], frames: int = 1) -> BuildLog:
+    """The layers in the log of a build with detailed profiling verbosity, and their cost.
 
-    With several frames in one pass, each frame has its share.
+    With several frames in one pass, each frame has its share of the bytes.
     """
+    lines = [line for message in messages for line in _LAYER.finditer(message.text)]
+    found = [_layer(line) for line in lines]
+    unread = tuple(dict.fromkeys(_unread(messages, lines, found)))
+    return BuildLog(found, None if unread else _cost(found, messages, frames), unread)
+
+
+def _unread(
+    messages: Iterable[Message], lines: Iterable[re.Match[str]], found: Sequence[Layer]
+) -> Iterator[str]:
+    """Whatever the log says of layers and `found` lacks: a changed format must not look cheap."""
+    for message in messages:
+        for listing in _LISTING.finditer(message.text):
+            others = (line for line in listing["lines"].splitlines() if not _LAYER.match(line))
+            yield from (f"the line {line[:_SHOWN]!r}" for line in others)
+    for line in lines:
+        for kind in ("Inputs", "Constants", "Outputs"):
+            listed = _listed(line["rest"], kind)
+            if listed is None and kind != "Constants":  # which not every version lists
+                yield f"the {kind.lower()} of {line['name']}"
+            elif (listed or "").count("Name:") != len(_TENSOR.findall(listed or "")):
+                yield f"tensors among the {kind.lower()} of {line['name']}"
+    yield from (f"the kernels of {e['name']}" for e in found if e["type"] == _WHOLE_REGION)
+    tensors = [tensor for layer in found for tensor in _tensors_of(layer)]
+    yield from (f"the type {each['dtype']}" for each in tensors if each["dtype"] not in _BITS)
+    if not any(layer["outputs"] for layer in found):
+        yield "any layer with an output"
+
+
+def _cost(found: Sequence[Layer], messages: Iterable[Message], frames: int) -> PlanCost:
     kernels = [layer for layer in found if layer["outputs"]]
-    if not kernels:
-        return None
     memory = {
         line["what"]: int(line["bytes"])
         for message in messages
@@ -70,8 +113,8 @@ def plan_cost(
     }
     return PlanCost(
         kernels=len(kernels),
-        bytes_written=sum(written(layer) for layer in kernels) // frames,
-        bytes_read=sum(read(layer) for layer in kernels) // frames,
+        bytes_written=sum(map(_written, kernels)) // frames,
+        bytes_read=sum(map(_read, kernels)) // frames,
         activation_bytes=memory.get("Activation"),
         weights_bytes=memory.get("Weights"),
     )
@@ -112,19 +155,21 @@ def narrow_products(found: Iterable[Layer]) -> int:
     )
 
 
-def written(layer: Layer) -> int:
-    """The bytes of a layer's outputs."""
+def _written(layer: Layer) -> int:
     return sum(map(_size, layer["outputs"]))
 
 
-def read(layer: Layer) -> int:
-    """The bytes of a layer's inputs and constants."""
+def _read(layer: Layer) -> int:
     return sum(map(_size, (*layer["inputs"], *layer["constants"])))
 
 
+def _tensors_of(layer: Layer) -> Iterator[dict[str, Any]]:
+    return itertools.chain(layer["inputs"], layer["constants"], layer["outputs"])
+
+
 def _size(tensor: dict[str, Any]) -> int:
-    """The bytes of a tensor. An unknown type counts as 4 bits, so sums are lower bounds."""
-    return math.prod(tensor["shape"]) * _BITS.get(tensor["dtype"], 4) // 8
+    """The bytes of a tensor."""
+    return math.prod(tensor["shape"]) * _BITS[tensor["dtype"]] // 8
 
 
 def _layer(line: re.Match[str]) -> Layer:
@@ -135,20 +180,32 @@ def _layer(line: re.Match[str]) -> Layer:
         "type": line["type"],
         "tactic": tactic[1] if tactic else "",
         "nodes": _NODE.findall(rest),
-        **{kind.lower(): _tensors(rest, kind) for kind in ("Inputs", "Constants", "Outputs")},
+        **{
+            kind.lower(): _tensors(_listed(rest, kind) or "")
+            for kind in ("Inputs", "Constants", "Outputs")
+        },
     }
 
 
-def _tensors(text: str, kind: str) -> list[dict[str, Any]]:
-    """The tensors in a list like `Outputs: [ { Name: x, Dimensions: [1,64], Datatype: Half }]`."""
+def _listed(text: str, kind: str) -> str | None:
+    """The list in `Outputs: [ { Name: x, Dimensions: [1,64], Datatype: Half }]`, if it is there."""
     _, named, rest = text.partition(f"{kind}: [")
-    if not named or rest.startswith("]"):
-        return []
+    if not named:
+        return None
+    return "" if rest.startswith("]") else rest.partition("}],")[0] + "}"
+
+
+def _tensors(listed: str) -> list[dict[str, Any]]:
     return [
         {
             "name": tensor["name"],
-            "dtype": tensor["dtype"],
+            "dtype": _type_of(tensor["dtype"]),
             "shape": [int(size) for size in tensor["shape"].split(",") if size],
         }
-        for tensor in _TENSOR.finditer(rest.partition("}],")[0] + "}")
+        for tensor in _TENSOR.finditer(listed)
     ]
+
+
+def _type_of(text: str) -> str:
+    """The type that TensorRT names, in a word or in a phrase; an unknown text stays as it is."""
+    return next((_TYPES[word] for word in text.lower().split() if word in _TYPES), text)

@@ -175,6 +175,36 @@ class PlanCost:
     weights_bytes: int | None = None
 
 
+class ChosenBy(str, Enum):
+    """Grounds on which `build` chooses among the forms of a graph."""
+
+    TIME = "time"
+    """The forms were timed on the target's GPU."""
+    COST = "cost"
+    """Estimates from the bytes that the forms move and their numbers of kernels."""
+    ORDER = "order"
+    """Nothing was known of any form, so the first was taken."""
+    ONLY = "only"
+    """No other form could be built."""
+
+
+@dataclass(frozen=True)
+class FormChoice:
+    """The form of a graph that a plan was compiled from. All forms compute the same."""
+
+    form: str
+    chosen_by: str
+    """A value of `ChosenBy`."""
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    """Time per frame of each form that it is known of, measured or estimated."""
+
+    def __str__(self) -> str:
+        if not self.milliseconds:
+            return f"{self.form} ({self.chosen_by})"
+        times = (f"{form} {time:.3f} ms" for form, time in self.milliseconds.items())
+        return f"{self.form}, by {self.chosen_by} per frame: {', '.join(times)}"
+
+
 @dataclass(frozen=True)
 class Engine:
     """Two TensorRT plans and what they were built for."""
@@ -193,6 +223,8 @@ class Engine:
     """True if other versions of the same major TensorRT load it as well."""
     costs: Mapping[str, PlanCost] = field(default_factory=dict)
     """Costs of `encoder` and `decoder`, where TensorRT lists its layers."""
+    forms: Mapping[str, FormChoice] = field(default_factory=dict)
+    """The forms that `encoder` and `decoder` were compiled from."""
 
     def __post_init__(self) -> None:
         for capability in self.compute_capabilities:

@@ -18,6 +18,12 @@ TYPES = {
     "int32": "TYPE_INT32",
     "uint8": "TYPE_UINT8",
 }
+NO_CUDA_GRAPHS = """\
+# optimization.cuda.graphs is not set: Triton's TensorRT backend would record this model, which has
+# no batches, for batch size 0, look for a graph of batch size 1, and launch none. The addresses of
+# the state would allow it, because the backend copies every tensor to and from fixed buffers.
+"""
+"""The remark at the top of the config of a model that runs an engine."""
 WAIT_US = 2000
 """Longest wait of a frame for frames of other cameras to share a batch with."""
 

@@ -196,6 +196,7 @@ def _write_graphs(root: Path, name: str, bundle: Bundle, options: ServingOptions
                 "instance_group": config.instances(options.instances, options.device),
                 "parameters": config.parameters(parameters),
             },
+            config.NO_CUDA_GRAPHS if engines else "",
         )
     _version(root, name).joinpath(".keep").touch()  # some file stores drop empty folders
     ends = Graph("", variant.encoder.inputs, variant.decoder.outputs)
@@ -273,8 +274,8 @@ def _version(root: Path, name: str) -> Path:
     return path
 
 
-def _write_config(root: Path, message: Mapping[str, object]) -> None:
-    text = config.to_text(message)
+def _write_config(root: Path, message: Mapping[str, object], remark: str = "") -> None:
+    text = remark + config.to_text(message)
     write_whole(root / str(message["name"]) / "config.pbtxt", text.encode())
 
 

@@ -11,12 +11,12 @@ import mrcfa.benchmarks.environment
 from mrcfa.backends import Options, open_backend
 from mrcfa.benchmarks.bench import bench
 from mrcfa.benchmarks.contenders import Role, contenders
-from mrcfa.benchmarks.cost import GPUS
 from mrcfa.benchmarks.footprint import footprint, measure
 from mrcfa.benchmarks.result import Outcome
 from mrcfa.benchmarks.table import notes
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import Device
+from mrcfa.machine.gpu_models import GPU_MODELS
 from mrcfa.machine.hardware import Gpu
 
 
@@ -73,6 +73,17 @@ def test_speed_is_told_in_parts_and_as_ratios_to_the_clip_model_and_the_peer(ben
     assert benched.faster_than_clip(rows_of(benched)["eager-clip"]) is None
 
 
+def test_a_row_is_compared_with_the_fastest_peer_on_its_device(benched, rows_of):
+    row = rows_of(benched)["onnxruntime:cpu fp32"]
+    peer = rows_of(benched)["segformer-b0 onnxruntime:cpu fp32"]
+    slow, fast = (
+        replace(peer, speed=replace(peer.speed, seconds=factor * peer.speed.seconds))
+        for factor in (2.0, 0.5)
+    )
+    crowded = replace(benched, rows=(slow, *benched.rows, fast))
+    assert crowded.time_of_peer(row).value == pytest.approx(2 * benched.time_of_peer(row).value)
+
+
 def test_json_lines_hold_the_run_every_frame_and_every_row(benched):
     lines = [json.loads(line) for line in benched.to_json_lines().splitlines()]
     kinds = [line["kind"] for line in lines]
@@ -83,11 +94,11 @@ def test_json_lines_hold_the_run_every_frame_and_every_row(benched):
         + ["frame"] * 4 * timed
         + ["row"] * len(benched.rows)
         + ["cost"] * sum(len(each.cost) for each in variants.values())
-        + ["bound"] * len(GPUS)
+        + ["bound"] * len(GPU_MODELS)
         + ["precision"] * len(variants)
     )
     bounds = [line["gpu"]["name"] for line in lines if line["kind"] == "bound"]
-    assert bounds == [gpu.name for gpu in GPUS]
+    assert bounds == [gpu.name for gpu in GPU_MODELS]
     assert lines[0]["environment"]["threads"] == "1"
     assert {line["frame"] for line in lines if line["kind"] == "frame"} == {9, 10, 11, 12}
 

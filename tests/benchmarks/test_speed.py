@@ -1,5 +1,6 @@
 import numpy as np
 
+import mrcfa.benchmarks.speed
 from mrcfa.backends import Backend
 from mrcfa.benchmarks.parity import pipelined_check
 from mrcfa.benchmarks.speed import Speed, Stopwatch, ratio, two_in_flight
@@ -42,14 +43,32 @@ class Counting(Backend):
         return {"mask": image}, state, {"encoder": 0.5}
 
 
-def test_a_gpu_is_measured_without_pauses_after_a_stretch_of_load():
-    backend = Counting()
-    speed = Stopwatch(backend).back_to_back([np.zeros(1, np.uint8)], frames=50, load_s=0.05)
-    assert len(speed.seconds) == len(speed.parts["encoder"]) == 50
-    assert backend.seen > 50  # the load is not counted
-    assert (
-        Stopwatch(backend).back_to_back([np.zeros(1, np.uint8)], 3, 0.0).part_ms("encoder") == 500
-    )
+class Divided(Counting):
+    """A step takes a second on its clock, and two if its parts are measured."""
+
+    def __init__(self):
+        self.now, self.whole = 0.0, 0
+
+    def step(self, image, state):
+        self.now += 1.0
+        self.whole += 1
+        return {"mask": image}, state
+
+    def timed_step(self, image, state):
+        self.now += 2.0
+        return super().timed_step(image, state)
+
+
+def test_a_gpu_is_measured_after_a_load_and_its_parts_in_a_pass_of_their_own(
+    monkeypatch,
+):
+    backend = Divided()
+    monkeypatch.setattr(mrcfa.benchmarks.speed, "perf_counter", lambda: backend.now)
+    speed = Stopwatch(backend).back_to_back([np.zeros(1, np.uint8)], frames=50, load_s=10.0)
+    assert speed.seconds.tolist() == [1.0] * 50
+    assert speed.fps == 1
+    assert speed.parts["encoder"].tolist() == [0.5] * 50
+    assert (backend.whole, backend.seen) == (10 + 50, 50)
 
 
 class Delayed(Counting):

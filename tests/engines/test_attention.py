@@ -5,11 +5,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tiny_bundle import build
 
 from mrcfa.engines.attention import has_narrow_attention, with_fp16_attention
-from mrcfa.engines.builder import BuildOptions, _Compiler
-from mrcfa.engines.choices import FlavourChoice
-from mrcfa.engines.target import choose_target
 
 HEADS = 4
 
@@ -76,11 +74,9 @@ def test_without_its_roundings_it_is_the_attention_that_was_never_rounded():
     ("sm", "keys", "kind"),
     [(75, 384, "Int8"), (75, 400, "Half"), (86, 400, "Int8"), (86, 512, "Int8")],
 )
-def test_every_target_fuses_it_in_the_form_that_it_can(sm, keys, kind, capfd):
+def test_every_target_fuses_it_in_the_form_that_it_can(sm, keys, kind, tiny, capfd):
     pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not installed")
-    graph = attention(keys, tokens=4096).SerializeToString()
-    compiler = _Compiler(choose_target(FlavourChoice.RTX, [sm]), BuildOptions(), 1)
-    plan = compiler.plan("encoder", "x.onnx", graph, False, lambda what, share: None)
-    (fused,) = (layer for layer in plan.layers if "_mha" in layer["name"])
+    plan = build(tiny(attention(keys, tokens=4096)), sm).plans["decoder"]
+    (fused,) = (layer for layer in plan.log.layers if "_mha" in layer["name"])
     assert {tensor["dtype"] for tensor in fused["inputs"]} == {kind}
     assert "Internal Error" not in capfd.readouterr().err

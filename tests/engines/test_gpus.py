@@ -1,8 +1,9 @@
 import pytest
 from naming import naming
 
-from mrcfa.engines.gpus import GPUS, JETSONS, compute_capability, parse_sm
+from mrcfa.engines.gpus import JETSONS, compute_capability, parse_sm
 from mrcfa.errors import InvalidValue
+from mrcfa.machine.gpu_models import COMPUTE_CAPABILITIES
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,24 @@ from mrcfa.errors import InvalidValue
         ("NVIDIA H100 80GB HBM3", 90),
         ("NVIDIA RTX 4000 SFF Ada Generation", 89),
         ("GeForce GTX 1650 with Max-Q Design", 75),
+        ("NVIDIA GeForce GTX 1660 SUPER", 75),
+        ("NVIDIA T1200 Laptop GPU", 75),
+        ("NVIDIA T400E", 75),
+        ("Quadro T2000 with Max-Q Design", 75),
+        ("NVIDIA A800 40GB Active", 80),
+        ("NVIDIA A800 80GB PCIe LC", 80),
+        ("NVIDIA GeForce RTX 3050 OEM", 86),
+        ("NVIDIA GeForce RTX 3050Ti Laptop GPU", 86),
+        ("NVIDIA RTX A4500 Embedded GPU", 86),
+        ("NVIDIA RTX A4000H", 86),
+        ("NVIDIA RTX 2000E Ada Generation", 89),
+        ("NVIDIA RTX 5000 Ada Generation Embedded GPU", 89),
+        ("NVIDIA GH200 144G HBM3e", 90),
+        ("NVIDIA H20 NVL16", 90),
+        ("NVIDIA H20-3e", 90),
+        ("NVIDIA GeForce RTX 5090 D v2", 120),
+        ("NVIDIA RTX PRO 4000 Blackwell SFF Edition", 120),
+        ("NVIDIA RTX PRO 500 Blackwell Generation Laptop GPU", 120),
     ],
 )
 def test_a_gpu_is_known_by_its_usual_names_and_by_the_drivers(name, sm):
@@ -33,6 +52,15 @@ def test_a_gpu_is_known_by_its_usual_names_and_by_the_drivers(name, sm):
     [
         ("NVIDIA GeForce RTX 2050", 86, "GeForce RTX 2060"),
         ("NVIDIA GeForce MX570", 86, "GeForce MX550"),
+        ("NVIDIA GeForce MX570 A", 86, "GeForce MX450"),
+        ("NVIDIA RTX A500 Laptop GPU", 86, "RTX 500 Ada"),
+        ("NVIDIA AX800", 80, "A40"),
+        ("NVIDIA RTX 6000D", 120, "RTX 6000 Ada"),
+        ("NVIDIA RTX PRO 2000 Blackwell", 120, "RTX 2000 Ada"),
+        ("NVIDIA GB10", 121, "GB200"),
+        ("NVIDIA B300 SXM6 AC", 103, "B200"),
+        ("NVIDIA Thor", 110, "Orin"),
+        ("Xavier", 72, "Orin"),
         ("NVIDIA GeForce RTX 3050 A Laptop GPU", 89, "GeForce RTX 3050"),
         ("NVIDIA A30", 80, "A40"),
         ("NVIDIA T1000 8GB", 75, "RTX A1000"),
@@ -43,7 +71,8 @@ def test_gpus_that_are_not_of_their_series_generation_are_known(name, sm, series
 
 
 def test_no_two_gpus_are_told_apart_by_untelling_words_alone():
-    assert {name: compute_capability(name) for name in GPUS} == GPUS
+    found = {name: compute_capability(name) for name in COMPUTE_CAPABILITIES}
+    assert found == COMPUTE_CAPABILITIES
 
 
 def test_an_unknown_gpu_meets_the_nearest_names():
@@ -63,4 +92,4 @@ def test_a_compute_capability_is_read_as_nvidia_writes_it():
 
 
 def test_every_jetson_in_the_table_has_its_advice():
-    assert {sm for name, sm in GPUS.items() if "Jetson" in name} == set(JETSONS)
+    assert {sm for name, sm in COMPUTE_CAPABILITIES.items() if "Jetson" in name} == set(JETSONS)

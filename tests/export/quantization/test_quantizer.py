@@ -62,7 +62,7 @@ def test_8_bit_products_are_in_the_layers_that_the_compiler_lists(
     shutil.copytree(eight_bits(precision), folder)
     target = choose_target(FlavourChoice.RTX, [sm])
     built = build_engines(folder, target, BuildOptions(precision=precision))
-    layers = built.plans["encoder"].layers
+    layers = built.plans["encoder"].log.layers
     kinds = [
         layer["inputs"][0]["dtype"]
         for layer in layers
@@ -78,7 +78,7 @@ def test_8_bit_products_are_in_the_layers_that_the_compiler_lists(
     assert f"; {count} products in 8 bits" in summary(built.bundle)
     assert any(
         tensor["dtype"] == name
-        for layer in built.plans["decoder"].layers
+        for layer in built.plans["decoder"].log.layers
         for tensor in layer["outputs"]
     )
 

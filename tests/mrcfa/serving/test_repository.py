@@ -186,6 +186,9 @@ def test_plans_go_by_compute_capability(written, bundle, tmp_path):
         config, folder = configs[f"mrcfa_{part}"], root / f"mrcfa_{part}" / "1"
         assert ends(config) == graph_ends(path / getattr(fp16, part).file)
         assert config.platform == "tensorrt_plan"
+        written_text = (folder.parent / "config.pbtxt").read_text()
+        assert (config.max_batch_size, config.optimization.cuda.graphs) == (0, False)
+        assert written_text.startswith("# optimization.cuda.graphs is not set")
         assert sorted(config.cc_model_filenames) == ["7.5", "8.6", "8.9"]
         for name in (*config.cc_model_filenames.values(), config.default_model_filename):
             assert (folder / name).read_bytes() == part.encode()
