@@ -330,5 +330,6 @@ def _packed(
         else None,
         version_compatible=options.version_compatible,
         costs={part: plan.cost for part, plan in plans.items() if plan.cost is not None},
+        gpu=target.gpu,
     )
     return engine, contents

@@ -193,6 +193,8 @@ class Engine:
     """True if other versions of the same major TensorRT load it as well."""
     costs: Mapping[str, PlanCost] = field(default_factory=dict)
     """Costs of `encoder` and `decoder`, where TensorRT lists its layers."""
+    gpu: str | None = None
+    """Name of the GPU that TensorRT chose kernels on; None if it chose them for any of an SM."""
 
     def __post_init__(self) -> None:
         for capability in self.compute_capabilities:
