@@ -102,6 +102,10 @@ void Lane::allocate() {
   }
 }
 
+std::size_t Lane::graph_number(std::size_t part, std::size_t index) const {
+  return part == kEncoder ? slot(index) : index;
+}
+
 std::unique_ptr<nvinfer1::IExecutionContext> Lane::new_context(std::size_t part) const {
   auto context = engines_->cache->new_context(*parts_[part]->engine);
   context->setDeviceMemoryV2(scratch_[slot(part)].get(), scratch_bytes(part));
@@ -123,7 +127,7 @@ void Lane::capture() {
   decltype(graphs_) graphs;
   for (std::size_t index = 0; index < 2; ++index) {
     for (const std::size_t part : {kEncoder, kDecoder}) {
-      const std::size_t number = graph(part, index);
+      const std::size_t number = graph_number(part, index);
       if (graphs[part][number] != nullptr) {
         continue;  // a narrow lane has one set of the encoder's buffers
       }
@@ -309,8 +313,8 @@ void Lane::enqueue(std::size_t part, std::size_t index, nvinfer1::IExecutionCont
 
 void Lane::run(std::size_t part, cudaStream_t stream) {
   if (as_graphs()) {
-    cuda::check(cudaGraphLaunch(graphs_[part][graph(part, index_)].get(), stream),
-                "cudaGraphLaunch");
+    const auto& graph = graphs_[part][graph_number(part, index_)];
+    cuda::check(cudaGraphLaunch(graph.get(), stream), "cudaGraphLaunch");
   } else {
     enqueue(part, index_, *contexts_[part][0], stream);
   }

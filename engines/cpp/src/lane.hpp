@@ -70,10 +70,8 @@ class Lane {
     return spec.bytes() / engines_->streams;
   }
 
-  /// The number of a plan's graph for a frame of that buffer index.
-  [[nodiscard]] std::size_t graph(std::size_t part, std::size_t index) const {
-    return parts_[part] == &engines_->encoder ? slot(index) : index;
-  }
+  /// The number of a part's graph for a frame of that buffer index.
+  [[nodiscard]] std::size_t graph_number(std::size_t part, std::size_t index) const;
 
   void allocate();
   [[nodiscard]] std::unique_ptr<nvinfer1::IExecutionContext> new_context(std::size_t part) const;
