@@ -328,5 +328,6 @@ def _packed(
         version_compatible=options.version_compatible,
         costs={part: plan.log.cost for part, plan in plans.items() if plan.log.cost is not None},
         forms=forms,
+        gpu=target.gpu,
     )
     return engine, contents

@@ -26,6 +26,8 @@ class Target:
     flavour: Flavour
     trt: ModuleType
     sms: tuple[int, ...]
+    gpu: str | None = None
+    """Name of the GPU of this machine, if the engine is for this model alone."""
 
     @property
     def name(self) -> str:
@@ -111,7 +113,7 @@ def _on_this_gpu(sms: Sequence[int]) -> Target:
             f"TensorRT builds for the GPU of its machine alone, {gpus[0].name} (sm_{gpus[0].sm}), "
             f"and not for {_listed(others)}; --flavour rtx builds for others"
         )
-    return Target(Flavour.TENSORRT, trt, (gpus[0].sm,))
+    return Target(Flavour.TENSORRT, trt, (gpus[0].sm,), gpus[0].name)
 
 
 def _for_any_rtx(sms: Sequence[int]) -> Target:

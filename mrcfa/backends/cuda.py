@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.backends.cuda_context import Cuda, CudaError
+from mrcfa.backends.releases import none_released
 from mrcfa.errors import InvalidValue, Mismatch
 
 __all__ = [
@@ -86,8 +87,11 @@ class DeviceFrame:
     """The stream that writes it; the work that is in the stream now is waited for."""
 
     @classmethod
-    def of(cls, frame: Any, shape: tuple[int, ...]) -> "DeviceFrame":
-        """Read `__cuda_array_interface__`, which must describe contiguous uint8 of this shape."""
+    def of(cls, frame: Any, shape: tuple[int, ...], cuda: Cuda) -> "DeviceFrame":
+        """Read `__cuda_array_interface__`, which must describe contiguous uint8 of this shape.
+
+        The frame must be on the GPU of `cuda`: events order no work between two GPUs' contexts.
+        """
         facts = frame.__cuda_array_interface__
         if facts["typestr"] != "|u1" or tuple(facts["shape"]) != shape:
             kind = InvalidValue if facts["typestr"] != "|u1" else Mismatch
@@ -98,7 +102,13 @@ class DeviceFrame:
         _, width, colours = shape
         if tuple(facts.get("strides") or ()) not in ((), (width * colours, colours, 1)):
             raise InvalidValue("a frame on the GPU must be contiguous; copy it first")
-        return cls(facts["data"][0], _writing_stream(frame, facts))
+        address = facts["data"][0]
+        if not cuda.alone and (other := cuda.index_of(address)) != cuda.index:
+            raise Mismatch(
+                f"the frame is on GPU {other} and its stream works on GPU {cuda.index}; copy the "
+                f"frame to GPU {cuda.index}, or open the stream with device={other}"
+            )
+        return cls(address, _writing_stream(frame, facts))
 
 
 def _writing_stream(frame: Any, facts: dict[str, Any]) -> int:
@@ -165,14 +175,16 @@ class CudaStream:
         Other threads may allocate memory meanwhile.
         """
         modes = self._cuda.kind("CUstreamCaptureMode")
-        self._call_with("cuStreamBeginCapture", modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-        try:
-            work()
-        except BaseException:
-            with suppress(CudaError):
-                self._cuda.call("cuGraphDestroy", self._call("cuStreamEndCapture"))
-            raise
-        return CudaGraph(self._cuda, self._call("cuStreamEndCapture"))
+        with none_released():
+            self._call_with("cuStreamBeginCapture", modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+            try:
+                work()
+            except BaseException:
+                with suppress(CudaError):
+                    self._cuda.call("cuGraphDestroy", self._call("cuStreamEndCapture"))
+                raise
+            recorded = self._call("cuStreamEndCapture")
+        return CudaGraph(self._cuda, recorded)
 
     def launch(self, graph: "CudaGraph") -> None:
         self._cuda.call("cuGraphLaunch", graph.handle, self._handle)
@@ -211,10 +223,18 @@ class CudaEvent:
 
 
 class CudaGraph:
-    """Recorded work, which runs on the addresses that it was recorded with."""
+    """Recorded work, which runs on the addresses that it was recorded with.
+
+    An empty graph is an error. CUDA would launch it, and buffers would keep old results.
+    """
 
     def __init__(self, cuda: Cuda, recorded: Any) -> None:
         try:
+            _, nodes = cuda.call("cuGraphGetNodes", recorded)
+            self.nodes = int(nodes)
+            """The number of its nodes: kernels, copies and fills."""
+            if not self.nodes:
+                raise CudaError("CUDA recorded an empty graph")
             self.handle = cuda.call("cuGraphInstantiate", recorded, 0)
         finally:
             cuda.call("cuGraphDestroy", recorded)

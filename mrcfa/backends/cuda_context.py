@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from mrcfa.backends.fitting import chosen_device
+from mrcfa.backends.releases import release
 from mrcfa.bundle import Unfit
 from mrcfa.errors import RuntimeFailed, WrongState
 from mrcfa.machine.extras import MissingExtra, load
@@ -96,11 +97,15 @@ class Cuda:
         self._context = self._chosen(device)
         with self.current():
             self._device = self.call("cuCtxGetDevice")
+        self.index = int(self._device)
+        """The GPU's number on this machine."""
+        self.alone: bool = self.call("cuDeviceGetCount") == 1
+        """True if this machine has no other GPU."""
         self.lost = False
         """True once the GPU or the context has gone away."""
         self._numbers = count()
         self._unreleased: dict[int, Callable[[], object]] = {}
-        atexit.register(_release_all, self._unreleased)
+        atexit.register(_free_all, self._unreleased)
 
     def _chosen(self, device: int | None) -> Any:
         here = self.call("cuCtxGetCurrent")
@@ -178,8 +183,13 @@ class Cuda:
         number: int = self.call("cuDriverGetVersion")
         return number // 1000, number % 1000 // 10
 
+    def index_of(self, address: int) -> int:
+        """The number of the GPU in whose memory the address is."""
+        ordinal = self._driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        return int(self.call("cuPointerGetAttribute", ordinal, address))
+
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function of the driver and return its result; an error names the function."""
+        """Call a function of the driver; an error names it. Several results are a tuple."""
         try:
             code, *results = getattr(self._driver, name)(*arguments)
         except RuntimeError as error:  # cuda-python's, where the driver lacks the function
@@ -188,6 +198,8 @@ class Cuda:
             raise CudaError(
                 f"CUDA's {name} failed: {code.name}", code.name.removeprefix("CUDA_ERROR_")
             )
+        if len(results) > 1:
+            return tuple(results)
         return results[0] if results else None
 
     def kind(self, name: str) -> Any:
@@ -201,18 +213,22 @@ class Cuda:
     def released_with(
         self,
         owner: object,
-        release: Callable[[], object],
+        free: Callable[[], object],
         abandon: Callable[[], object] = lambda: None,
     ) -> None:
-        """Call `release` when the owner goes, or `abandon` if the context went before it."""
-        number = next(self._numbers)
-        self._unreleased[number] = partial(self._release, release, abandon)
-        weakref.finalize(owner, _release_one, self._unreleased, number).atexit = False
+        """Call `free` when the owner goes, or `abandon` if the context went before it.
 
-    def _release(self, release: Callable[[], object], abandon: Callable[[], object]) -> None:
+        While a CUDA graph is recorded, in whichever thread, nothing is freed.
+        """
+        number = next(self._numbers)
+        self._unreleased[number] = partial(self._free, free, abandon)
+        freed = partial(_free_one, self._unreleased, number)
+        weakref.finalize(owner, release, freed).atexit = False
+
+    def _free(self, free: Callable[[], object], abandon: Callable[[], object]) -> None:
         try:
             with self.current(), suppress(CudaError):  # after an error of the GPU all calls fail
-                release()
+                free()
         except CudaError:
             abandon()
 
@@ -220,20 +236,20 @@ class Cuda:
 _Unreleased = dict[int, Callable[[], object]]
 
 
-def _release_one(unreleased: _Unreleased, number: int) -> None:
-    """Release what has this number, unless that happened already."""
-    release = unreleased.pop(number, None)
-    if release is not None:
-        release()
+def _free_one(unreleased: _Unreleased, number: int) -> None:
+    """Free what has this number, unless that happened already."""
+    free = unreleased.pop(number, None)
+    if free is not None:
+        free()
 
 
-def _release_all(unreleased: _Unreleased) -> None:
-    """Release what is left at the interpreter's exit, the newest first: contexts before engines.
+def _free_all(unreleased: _Unreleased) -> None:
+    """Free what is left at the interpreter's exit, the newest first: contexts before engines.
 
     The finalizers themselves are of no use here: they may be switched off before this runs.
     """
     for number in sorted(unreleased, reverse=True):
-        _release_one(unreleased, number)
+        _free_one(unreleased, number)
 
 
 class Held(Generic[_Thing]):

@@ -47,6 +47,8 @@ class Candidate:
     engine: Engine
     reason: str = ""
     """Empty if nothing is known against the engine."""
+    caution: str = ""
+    """A sentence for the user if this engine runs; empty if there is nothing to say."""
     for_others: bool = False
     """True if it was built for another GPU or flavour. A bundle may serve many machines, so such
     an engine is skipped without a notice where another one runs."""
@@ -99,7 +101,8 @@ def candidates(engines: Iterable[Engine], machine: Machine, bundle: Path) -> Ite
         except MrcfaError as error:
             yield Candidate(engine, str(error), for_others=isinstance(error, MissingExtra))
             continue
-        yield Candidate(engine, _misfit(engine, flavour, library, machine.driver, bundle))
+        reason = _misfit(engine, flavour, library, machine.driver, bundle)
+        yield Candidate(engine, reason, _caution(engine, machine.gpu, bundle))
 
 
 def first_loaded(
@@ -107,7 +110,8 @@ def first_loaded(
 ) -> tuple[_Loaded, str]:
     """The result of `load` for the first engine that is not `Unfit`, and a notice.
 
-    The notice says why better engines were skipped; it is empty if there is nothing to say.
+    The notice says why better engines were skipped, and what to expect of this one; it is empty if
+    there is nothing to say.
     """
     reasons: list[str] = []
     unexpected: list[str] = []
@@ -119,9 +123,11 @@ def first_loaded(
             except Unfit as error:
                 reason = str(error)
             else:
-                name = candidate.engine.name
-                notice = f"the engine {name} runs instead of a better one: {_joined(unexpected)}"
-                return loaded, notice if unexpected else ""
+                sentences = [candidate.caution] if candidate.caution else []
+                if unexpected:
+                    instead = f"the engine {candidate.engine.name} runs instead of a better one"
+                    sentences = [f"{instead}: {_joined(unexpected)}", *sentences]
+                return loaded, _joined(sentences)
         reasons.append(reason)
         if not candidate.for_others:
             unexpected.append(reason)
@@ -203,6 +209,16 @@ def _misfit(
             f"to {dotted(driver)}; update the driver, or install {package}-cu{driver[0]} instead"
         )
     return ""
+
+
+def _caution(engine: Engine, gpu: Gpu, bundle: Path) -> str:
+    """A warning if the engine's kernels were chosen on another GPU of this compute capability."""
+    if engine.gpu in (None, gpu.name):
+        return ""
+    return (
+        f"the engine {engine.name} was built on {engine.gpu}, so it may be slower on {gpu.name} or "
+        f"fail; build it again here with: mrcfa build {bundle}"
+    )
 
 
 def dotted(version: tuple[int, int]) -> str:

@@ -79,7 +79,10 @@ class Plans:
         return DeviceArray(self._cuda, (max(*sizes, 1),), "uint8")
 
     def context(self, part: str, scratch: DeviceArray) -> "Context":
-        """A new execution context. RTX then compiles, for seconds, what is not in the cache."""
+        """A new execution context. RTX then compiles, for seconds, what is not in the cache.
+
+        The first context of a part fills the cache in memory, so later ones compile nothing.
+        """
         return Context(self._cuda, self._trt, self._engines[part], self._cache, scratch)
 
     def save_cache(self) -> None:

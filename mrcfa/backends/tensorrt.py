@@ -14,11 +14,13 @@ from mrcfa.backends.cuda import CudaEvent, CudaStream, DeviceArray, DeviceFrame,
 from mrcfa.backends.cuda_context import Cuda
 from mrcfa.backends.fitting import candidates, engine_title, first_loaded, requested
 from mrcfa.backends.launch import GraphUse, Launch
-from mrcfa.backends.plans import Plans, Tensors, machine_of
+from mrcfa.backends.plans import Context, Plans, Tensors, machine_of
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import STATE, Engine, Output
 from mrcfa.console.notices import warn
 from mrcfa.errors import MrcfaError, Unsupported
+
+_PARTS = ("encoder", "decoder")
 
 
 class TensorRTBackend(Backend):
@@ -129,6 +131,15 @@ class TensorRTBackend(Backend):
                 before = mark
         return outputs, state, seconds
 
+    def graph_nodes(self, state: "Lane") -> dict[str, list[int]]:
+        """The number of nodes of each CUDA graph of a state, by part; 0 if it is not recorded."""
+        return state.graph_nodes
+
+    @property
+    def graphs_failure(self) -> str:
+        """The reason why CUDA graphs cannot be recorded; empty if none failed."""
+        return self._graphs.failure
+
     @contextmanager
     def _at_work(self, lane: "Lane | None" = None) -> Iterator[None]:
         """Work in the CUDA context; a lane on which anything fails serves no other stream."""
@@ -177,6 +188,10 @@ class Lane:
     `overlap` the encoder may be a frame ahead: each then has a stream and scratch memory of its
     own, and each buffer index a slot. At most two frames are begun and not collected, so the next
     slot is always free.
+
+    Each CUDA graph has a context: one for the encoder in each slot, one for the decoder on each
+    memory. Contexts of a part never run at once, so they share its scratch memory. Without graphs
+    there is one context for each part.
     """
 
     def __init__(
@@ -187,9 +202,8 @@ class Lane:
         self.intact = True
         """False once anything that was queued on the lane has failed."""
         self.encoder_stream = self.decoder_stream = CudaStream(cuda)
-        scratch = plans.scratch("encoder", "decoder")
-        self._encoder = plans.context("encoder", scratch)
-        self._decoder = plans.context("decoder", scratch)
+        self._scratch = dict.fromkeys(_PARTS, plans.scratch(*_PARTS))
+        self._contexts: dict[str, list[Context]] = {part: [] for part in _PARTS}
         self._slots = [_Slot(cuda, plans, answer)] * 2
         self._memories = [
             {
@@ -212,7 +226,9 @@ class Lane:
             return
         scratch, slot = self._plans.scratch("decoder"), _Slot(self._cuda, self._plans, self._answer)
         self.encoder_stream = CudaStream(self._cuda)
-        self._decoder.use(scratch)
+        self._scratch["decoder"] = scratch
+        for context in self._contexts["decoder"]:
+            context.use(scratch)
         self._slots = [self._slots[0], slot]
         self._prepare()
 
@@ -220,6 +236,12 @@ class Lane:
     def slot(self) -> "_Slot":
         """The slot of the next frame."""
         return self._slots[self._index]
+
+    @property
+    def graph_nodes(self) -> dict[str, list[int]]:
+        """The number of nodes of each CUDA graph, by part; 0 if it is not recorded."""
+        launches = {"encoder": self._encodings.values(), "decoder": self._decodings}
+        return {part: [launch.nodes for launch in each] for part, each in launches.items()}
 
     def reset(self) -> None:
         self._index = 0
@@ -252,7 +274,7 @@ class Lane:
                 host[...] = image
                 self.encoder_stream.upload(target, host)
             elif image is not None:
-                self.encoder_stream.copy(target, DeviceFrame.of(image, target.shape))
+                self.encoder_stream.copy(target, DeviceFrame.of(image, target.shape, self._cuda))
 
     def _decode(self, absent: Sequence[int]) -> None:
         """Run the decoder; the memory of absent rows is copied as it was."""
@@ -268,16 +290,29 @@ class Lane:
         self._encodings = {
             slot: Launch(
                 self.encoder_stream,
-                self._encoder,
+                self._context("encoder", number),
                 {"image": slot.image, **slot.features},
                 self._graphs,
             )
-            for slot in self._slots
+            for number, slot in enumerate(dict.fromkeys(self._slots))
         }
         self._decodings = [
-            Launch(self.decoder_stream, self._decoder, self._decoder_tensors(index), self._graphs)
+            Launch(
+                self.decoder_stream,
+                self._context("decoder", index),
+                self._decoder_tensors(index),
+                self._graphs,
+            )
             for index in range(2)
         ]
+
+    def _context(self, part: str, number: int) -> Context:
+        """The context of that part's graph of this number, or of all its launches."""
+        contexts = self._contexts[part]
+        number = number if self._graphs.wanted else 0
+        if number == len(contexts):
+            contexts.append(self._plans.context(part, self._scratch[part]))
+        return contexts[number]
 
     def _decoder_tensors(self, index: int) -> Tensors:
         slot, before, after = self._slots[index], self._memories[index], self._memories[1 - index]

@@ -225,6 +225,8 @@ class Engine:
     """Costs of `encoder` and `decoder`, where TensorRT lists its layers."""
     forms: Mapping[str, FormChoice] = field(default_factory=dict)
     """The forms that `encoder` and `decoder` were compiled from."""
+    gpu: str | None = None
+    """Name of the GPU that TensorRT chose kernels on; None if it chose them for any of an SM."""
 
     def __post_init__(self) -> None:
         for capability in self.compute_capabilities:

@@ -18,7 +18,7 @@ import numpy as np
 
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import Output
-from mrcfa.selftest.expected import Expected, Masks, same
+from mrcfa.selftest.expected import WARM_UP, Expected, Masks, same
 from mrcfa.selftest.line import REPORT, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.ways import SelftestWay, ways
 from mrcfa.stream.stream import Stream
@@ -42,6 +42,7 @@ def checked(bundle: Bundle, way: SelftestWay, gpus: int = 0) -> Iterator[Line]:
     if line.outcome is not Outcome.WORKS:
         return
     if way.engine is not None:
+        yield line_of(way.name, "CUDA graphs", run.graphs_found)
         yield line_of(way.name, "no CUDA graphs", run.without_graphs)
         yield line_of(way.name, "on the GPU", run.on_the_gpu)
         yield line_of(way.name, "two in flight", run.with_two_in_flight)
@@ -62,10 +63,15 @@ class _Run:
     def masks_found(self) -> Found:
         self._expected = Expected.of(self._bundle)
         self._stream = self._way.open(self._bundle.path)
-        began = perf_counter()
-        self._masks = _masks(self._stream, self._expected.frames)
-        found = self._expected.agreement(self._masks, self._way.limits, perf_counter() - began)
+        seconds: list[float] = []
+        self._masks = _masks(self._stream, self._expected.frames, seconds)
+        found = self._expected.agreement(self._masks, self._way.limits, seconds)
         return Found(found.words, {**found.facts, "backend": self._stream.backend})
+
+    def graphs_found(self) -> Found:
+        from mrcfa.selftest.graphs import recorded
+
+        return recorded(self._bundle, self._way, self._expected.frames[:WARM_UP])
 
     def without_graphs(self) -> Found:
         found = self._again(cuda_graphs=False)
@@ -150,8 +156,14 @@ class _Run:
             return _masks(stream, self._expected.frames[:AGAIN])
 
 
-def _masks(stream: Stream, frames: Masks) -> Masks:
-    return np.stack([stream(frame) for frame in frames])
+def _masks(stream: Stream, frames: Masks, seconds: list[float] | None = None) -> Masks:
+    """The masks of the frames; the time of each is added to `seconds`."""
+    masks, seconds = [], [] if seconds is None else seconds
+    for frame in frames:
+        began = perf_counter()
+        masks.append(stream(frame))
+        seconds.append(perf_counter() - began)
+    return np.stack(masks)
 
 
 def main(path: str, name: str, answers: str, gpus: str) -> None:

@@ -1,10 +1,10 @@
 """Cases of tests/golden that Python and C++ answer alike: engines and a machine, and CUDA's errors.
 
 An engine of golden/engines.json is a name, or a record with `name`, and `tensorrt` (the version
-that built it), `version_compatible`, `fails` (why it does not load) or `damaged`. Facts that a case
-leaves out are those of `_MACHINE` and `_ASKED`. Its answers are the `order` of engines that were
-asked for, what `runs`, and the things that the `notice` and the `error` name. A case
-without a notice expects silence.
+that built it), `version_compatible`, `gpu` (the one that it was built on), `fails` (why it does not
+load) or `damaged`. Facts that a case leaves out are those of `_MACHINE` and `_ASKED`. Its answers
+are the `order` of engines that were asked for, what `runs`, and the things that the `notice` and
+the `error` name. A case without a notice expects silence.
 """
 
 import json
@@ -48,6 +48,7 @@ def _engine(given: Any, version: str) -> Case:
         "compute_capabilities": [int(sm.removeprefix("sm")) for sm in targets.split("+")],
         "tensorrt": version,
         "version_compatible": False,
+        "gpu": None,
         "fails": "",
         "damaged": "",
         **facts,

@@ -36,12 +36,17 @@ class CUresult(IntEnum):
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709
     CUDA_ERROR_LAUNCH_FAILED = 719
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901
 
 
 class CUdevice_attribute(Enum):
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+
+
+class CUpointer_attribute(Enum):
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
 
 
 class CUstreamCaptureMode(Enum):
@@ -61,6 +66,7 @@ class Driver(ModuleType):
 
     CUresult, CUstream = CUresult, CUstream
     CUdevice_attribute, CUstreamCaptureMode = CUdevice_attribute, CUstreamCaptureMode
+    CUpointer_attribute = CUpointer_attribute
     PRIMARY, LEGACY, PER_THREAD = 0xC0, 1, 2
     """The primary context of device 0, after which those of the others come; streams' handles."""
 
@@ -70,7 +76,7 @@ class Driver(ModuleType):
         self.version = 13000
         self.fault: CUresult | None = None
         """What the GPU answers once it went away."""
-        self.capture_fails = False
+        self.capture_fails = self.captures_nothing = False
         self.starts, self.capturable, self.compilations = True, True, 0
         self.executions: WeakSet[Any] = WeakSet()
         """Of TensorRT: whether it starts and may be recorded, what it compiled, its contexts."""
@@ -124,6 +130,19 @@ class Driver(ModuleType):
         gone = [address for address, (_, _, owner) in self.memory.items() if owner == context]
         for address in gone:
             del self.memory[address]
+
+    def spoil(self, threads: tuple[int, ...] = ()) -> bool:
+        """End recordings in the current context, of these threads or of all; False if none is."""
+        spoilt = [
+            queue
+            for queue in list(self.streams.values())
+            if queue.recording is not None
+            and queue.context == self.contexts[-1]
+            and (queue.recorder in threads or not threads)
+        ]
+        for queue in spoilt:
+            queue.spoilt = True
+        return bool(spoilt)
 
     def device_bytes(self) -> int:
         return sum(len(block) for block, kind, _ in self.memory.values() if kind == "device")
@@ -192,7 +211,8 @@ class Driver(ModuleType):
     def _allocate(self, nbytes, kind):
         if not self.contexts or self.fault:
             return self.fault or CUresult.CUDA_ERROR_INVALID_CONTEXT, 0
-        assert not any(queue.recording is not None for queue in self.streams.values())
+        if self.spoil((threading.get_ident(),)):
+            return CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 0
         block = (ctypes.c_uint8 * nbytes)()
         address = ctypes.addressof(block)
         ctypes.memset(address, 0xFF, nbytes)  # NaNs: fresh memory holds nothing to rely on
@@ -202,12 +222,21 @@ class Driver(ModuleType):
     def cuMemFree(self, address):
         if not self.contexts:
             self.misuse("memory is freed and no context is current")
+        elif self.spoil((threading.get_ident(),)):
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         for queue in list(self.streams.values()):
             self.drain(queue)
         del self.memory[int(address)]
         return (CUresult.CUDA_SUCCESS,)
 
     cuMemFreeHost = cuMemFree
+
+    def cuPointerGetAttribute(self, attribute, address):
+        for start, (block, _, context) in self.memory.items():
+            if start <= int(address) < start + len(block):
+                ordinal = context - self.PRIMARY
+                return CUresult.CUDA_SUCCESS, ordinal if 0 <= ordinal < self.devices else 0
+        return CUresult.CUDA_ERROR_INVALID_VALUE, 0
 
     def cuMemcpyHtoDAsync(self, target, source, nbytes, stream):
         return self._copy(target, "device", source, "pinned", nbytes, stream)
@@ -252,6 +281,8 @@ class Driver(ModuleType):
     def cuCtxSynchronize(self):
         if self.fault:
             return (self.fault,)
+        if self.spoil():
+            return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
         for queue in list(self.streams.values()):
             if queue.context == self.contexts[-1]:
                 self.drain(queue)
@@ -283,15 +314,19 @@ class Driver(ModuleType):
         return (CUresult.CUDA_SUCCESS,)
 
     def cuStreamBeginCapture(self, stream, mode):
-        self.queue(stream).recording = []
+        queue = self.queue(stream)
+        queue.recording, queue.recorder, queue.spoilt = [], threading.get_ident(), False
         return (CUresult.CUDA_SUCCESS,)
 
     def cuStreamEndCapture(self, stream):
         queue = self.queue(stream)
         recorded, queue.recording = queue.recording, None
-        if self.capture_fails:
+        if self.capture_fails or queue.spoilt:
             return CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, None
-        return CUresult.CUDA_SUCCESS, recorded
+        return CUresult.CUDA_SUCCESS, [] if self.captures_nothing else recorded
+
+    def cuGraphGetNodes(self, recorded, length=0):
+        return CUresult.CUDA_SUCCESS, [object()] * length, len(recorded)
 
     def cuGraphInstantiate(self, recorded, flags):
         number = next(self._numbers)

@@ -3,7 +3,8 @@
 An engine here is an ONNX file, run by ONNX Runtime. What NVIDIA's would crash on is noted as a
 misuse: an object that is destroyed while its CUDA context is not current, or while it is at work. A
 context has to be given its scratch memory, and is compiled, which the double counts, unless its
-cache knows it. An engine takes time: between its begin and its end other streams may run.
+cache knows it. A graph does not run once its context got other addresses. An engine takes time:
+between its begin and its end other streams may run.
 """
 
 import hashlib
@@ -137,7 +138,8 @@ class IExecutionContext(_Object):
         if not self._ready and queue.recording is not None:
             return engine._fail("the first run cannot be recorded")
         self._ready = True
-        run = _Run(engine, addresses, scratch, id(self))
+        recorded = None if queue.recording is None else self._addresses
+        run = _Run(engine, addresses, scratch, id(self), recorded)
         queue.add(run.begin)
         queue.add(run.end)
         return True
@@ -201,12 +203,20 @@ class _Run:
     """Takes time: what it reads, writes and works in must stay untouched until it ends."""
 
     def __init__(
-        self, engine: ICudaEngine, addresses: dict[str, int], scratch: int, context: int
+        self,
+        engine: ICudaEngine,
+        addresses: dict[str, int],
+        scratch: int,
+        context: int,
+        recorded: dict[str, int] | None,
     ) -> None:
+        """`recorded` are the addresses of the context of a graph, which may change later."""
         self._engine, self._addresses, self._scratch = engine, addresses, scratch
-        self.context = context
+        self.context, self._recorded = context, recorded
 
     def begin(self) -> None:
+        now = self._addresses if self._recorded is None else self._recorded
+        assert now == self._addresses, "a graph's context has other addresses by now"
         self._mark = np.frombuffer(np.random.default_rng().bytes(256), np.uint8)
         self._inputs = {name: tensor.copy() for name, tensor in self._tensors("inputs").items()}
         for tensor in self._tensors("outputs").values():

@@ -13,6 +13,8 @@ class Queue:
     def __init__(self, context: int) -> None:
         self.context, self.waiting = context, list[Work]()
         self.recording: list[Work] | None = None
+        self.recorder, self.spoilt = 0, False
+        """The thread that records, and whether a forbidden call was made meanwhile."""
         self.finished = 0
         self._at_work = False
 

@@ -13,8 +13,14 @@ DEFAULT = 1
 class OnGpu:
     """A frame that a stream writes; nothing waits for that stream here."""
 
-    def __init__(self, image: np.ndarray, written_on: int = DEFAULT, **facts: Any) -> None:
-        cuda = Cuda()
+    def __init__(
+        self,
+        image: np.ndarray,
+        written_on: int = DEFAULT,
+        device: int | None = None,
+        **facts: Any,
+    ) -> None:
+        cuda = Cuda(device)
         with cuda.current():
             self._memory = DeviceArray(cuda, image.shape, "uint8")
             self._source = pinned_array(cuda, image.shape, "uint8")

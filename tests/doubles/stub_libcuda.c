@@ -1,7 +1,8 @@
 // libcuda.so.1 without a GPU, for the real cuda.bindings: device memory is host memory, a stream
 // does its work at once, a graph is the list of the copies that were captured.
 //
-// `stub_live` tells how many objects were made and not given back.
+// A capture ends invalid if its thread allocates or frees memory, or any thread waits for the context.
+// STUB_DEVICES is the number of GPUs. `stub_live` tells how many objects were made and not given back.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -11,14 +12,15 @@
 #include <string.h>
 #include <time.h>
 
-enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, NOT_FOUND = 500, WRONG_CAPTURE = 901 };
+enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, NOT_FOUND = 500, CAPTURING = 900, WRONG_CAPTURE = 901 };
 typedef struct { void *to; const void *from; int fill; size_t size; } Work;
 typedef struct { Work *works; size_t count; } Graph;
-typedef struct { Graph *captured; pthread_t by; } Stream;
+typedef struct { Graph *captured; pthread_t by; int spoilt; } Stream;
+typedef struct { long device, unused; } Place;  // before the memory of an allocation
 typedef struct { struct timespec at; } Event;
 
 static int live;
-static Stream default_stream;
+static Stream default_stream, *capturing;
 static __thread void *stack[16];
 static __thread int depth;
 
@@ -26,6 +28,22 @@ static void *made(size_t size) { __atomic_fetch_add(&live, 1, __ATOMIC_SEQ_CST);
 static int gone(void *thing) { __atomic_fetch_sub(&live, 1, __ATOMIC_SEQ_CST); free(thing); return SUCCESS; }
 int stub_live(void) { return __atomic_load_n(&live, __ATOMIC_SEQ_CST); }
 
+static char *const first = (char *)0xC0DE;
+static long device(void) { return (char *)stack[depth - 1] - first; }
+static int count(void) { const char *given = getenv("STUB_DEVICES"); return given ? atoi(given) : 1; }
+static int forbidden(int any_thread) {
+  if (!capturing || (!any_thread && !pthread_equal(capturing->by, pthread_self()))) return SUCCESS;
+  capturing->spoilt = 1;
+  return CAPTURING;
+}
+static int allocated(void **memory, size_t size) {
+  if (!depth || forbidden(0)) return depth ? CAPTURING : NO_CONTEXT;
+  Place *place = made(sizeof *place + size);
+  place->device = device();
+  *memory = place + 1;
+  return SUCCESS;
+}
+static int freed(void *memory) { return !depth ? NO_CONTEXT : forbidden(0) ? CAPTURING : gone((Place *)memory - 1); }
 static void done(const Work *work) {
   if (work->from) memcpy(work->to, work->from, work->size); else memset(work->to, work->fill, work->size);
 }
@@ -43,20 +61,26 @@ int cuInit(unsigned flags) { return SUCCESS; }
 int cuDriverGetVersion(int *version) { *version = 13000; return SUCCESS; }
 int cuGetErrorName(int code, const char **name) { *name = "CUDA_ERROR_STUB"; return SUCCESS; }
 int cuGetErrorString(int code, const char **text) { *text = "stub"; return SUCCESS; }
-int cuDeviceGetCount(int *count) { *count = 1; return SUCCESS; }
-int cuDeviceGet(int *device, int ordinal) { *device = 0; return ordinal ? 101 : SUCCESS; }
+int cuDeviceGetCount(int *number) { *number = count(); return SUCCESS; }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return ordinal < count() ? SUCCESS : 101; }
 int cuDeviceGetName(char *name, int size, int device) { snprintf(name, size, "Stub GPU"); return SUCCESS; }
 int cuDeviceGetAttribute(int *value, int kind, int device) { *value = kind == 75 ? 8 : kind == 76 ? 6 : 0; return SUCCESS; }
-int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)0xC0DE; return SUCCESS; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = first + device; return SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
 int cuCtxGetCurrent(void **context) { *context = depth ? stack[depth - 1] : NULL; return SUCCESS; }
-int cuCtxGetDevice(int *device) { *device = 0; return depth ? SUCCESS : NO_CONTEXT; }
+int cuCtxGetDevice(int *number) { if (!depth) return NO_CONTEXT; *number = device(); return SUCCESS; }
+int cuCtxSynchronize(void) { return forbidden(1); }
 int cuCtxPushCurrent_v2(void *context) { stack[depth++] = context; return SUCCESS; }
 int cuCtxPopCurrent_v2(void **context) { *context = stack[--depth]; return SUCCESS; }
-int cuMemAlloc_v2(uint64_t *address, size_t size) { if (!depth) return NO_CONTEXT; *address = (uintptr_t)made(size); return SUCCESS; }
-int cuMemFree_v2(uint64_t address) { return depth ? gone((void *)(uintptr_t)address) : NO_CONTEXT; }
-int cuMemHostAlloc(void **address, size_t size, unsigned flags) { if (!depth) return NO_CONTEXT; *address = made(size); return SUCCESS; }
-int cuMemFreeHost(void *address) { return depth ? gone(address) : NO_CONTEXT; }
+int cuMemAlloc_v2(uint64_t *address, size_t size) { return allocated((void **)address, size); }
+int cuMemFree_v2(uint64_t address) { return freed((void *)(uintptr_t)address); }
+int cuMemHostAlloc(void **address, size_t size, unsigned flags) { return allocated(address, size); }
+int cuMemFreeHost(void *address) { return freed(address); }
+int cuPointerGetAttribute(void *answer, int kind, uint64_t address) {
+  if (kind != 9) return INVALID_VALUE;  // the ordinal of its device
+  *(int *)answer = ((Place *)(uintptr_t)address - 1)->device;
+  return SUCCESS;
+}
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, Stream *s) { return queued(s, (Work){(void *)(uintptr_t)to, from, 0, size}); }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, Stream *s) { return queued(s, (Work){to, (void *)(uintptr_t)from, 0, size}); }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, Stream *s) { return queued(s, (Work){(void *)(uintptr_t)to, (void *)(uintptr_t)from, 0, size}); }
@@ -65,8 +89,20 @@ int cuStreamCreate(Stream **stream, unsigned flags) { *stream = made(sizeof(Stre
 int cuStreamDestroy_v2(Stream *stream) { return gone(stream); }
 int cuStreamSynchronize(Stream *stream) { return stream->captured ? WRONG_CAPTURE : SUCCESS; }
 int cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) { return SUCCESS; }
-int cuStreamBeginCapture_v2(Stream *stream, int mode) { stream->captured = made(sizeof(Graph)); return SUCCESS; }
-int cuStreamEndCapture(Stream *stream, Graph **graph) { *graph = stream->captured; stream->captured = NULL; return SUCCESS; }
+int cuStreamBeginCapture_v2(Stream *stream, int mode) {
+  *(capturing = stream) = (Stream){made(sizeof(Graph)), pthread_self(), 0};
+  return SUCCESS;
+}
+int cuGraphDestroy(Graph *graph);
+int cuStreamEndCapture(Stream *stream, Graph **graph) {
+  *graph = stream->captured;
+  stream->captured = NULL;
+  capturing = NULL;
+  if (!stream->spoilt) return SUCCESS;
+  cuGraphDestroy(*graph);
+  *graph = NULL;
+  return WRONG_CAPTURE;
+}
 int cuGraphDestroy(Graph *graph) { free(graph->works); return gone(graph); }
 int cuGraphExecDestroy(Graph *graph) { return cuGraphDestroy(graph); }
 int cuGraphInstantiateWithFlags(Graph **ready, Graph *graph, uint64_t flags) {

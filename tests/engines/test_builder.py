@@ -214,17 +214,17 @@ def test_verbose_prints_what_tensorrt_says(tiny, capsys):
 def classic(monkeypatch):
     """TensorRT 10 on an RTX A4000, its part played by TensorRT-RTX."""
     monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA RTX A4000", 86)])
-    return Target(Flavour.TENSORRT, trt, (86,))
+    return Target(Flavour.TENSORRT, trt, (86,), "NVIDIA RTX A4000")
 
 
 def test_the_same_builder_builds_with_tensorrt_for_the_gpu_that_is_there(tiny, classic):
     path = tiny()
-    build_engines(path, replace(classic, flavour=Flavour.RTX), BuildOptions())
+    build_engines(path, replace(classic, flavour=Flavour.RTX, gpu=None), BuildOptions())
     built = build_engines(path, classic, BuildOptions())
-    assert [engine.name for engine in built.bundle.manifest.engines] == [
-        "rtx fp16 sm86",
-        "tensorrt fp16 sm86",
-    ]
+    assert {engine.name: engine.gpu for engine in built.bundle.manifest.engines} == {
+        "rtx fp16 sm86": None,
+        "tensorrt fp16 sm86": "NVIDIA RTX A4000",
+    }
 
 
 @pytest.mark.filterwarnings("ignore:Use Deprecated in TensorRT-RTX")

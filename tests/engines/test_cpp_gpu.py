@@ -150,6 +150,9 @@ def scenario(fake_library: list[Any], built: Once) -> Path:
         ("call-failed", {"FAKE_GPU_LOST_AFTER": "0", "FAKE_GPU_ERROR": "1"}),
         ("pinned", {}),
         ("scratch-and-ranges", {}),
+        ("contexts", {}),
+        ("contexts", {"FAKE_GPU_NO_GRAPHS": "empty"}),
+        ("frame-elsewhere", {"FAKE_GPU_COUNT": "2"}),
         ("in-flight", {}),
     ],
 )

@@ -57,7 +57,7 @@ def test_the_tensorrt_backend_runs_a_baseline_with_the_state_that_it_has(
     assert np.array_equal(masks_in(done, frames), pythons_masks(path, "fp16", frames))
 
 
-@pytest.mark.parametrize("failing", ["", "begin", "end", "instantiate"])
+@pytest.mark.parametrize("failing", ["", "begin", "end", "empty", "instantiate"])
 def test_the_tensorrt_backend_works_without_graphs_and_its_name_says_if_it_must(
     failing, fake_gpu, bundle, copy, clip, pythons_masks
 ):

@@ -46,6 +46,8 @@ def test_with_a_gpu_it_is_tensorrt_for_that_gpu(tensorrt):
     assert chosen() == [("tensorrt", (86,))]
     assert chosen(FlavourChoice.TENSORRT, [86]) == [("tensorrt", (86,))]
     assert chosen(FlavourChoice.RTX) == [("rtx", (86,))]
+    built_on = {choice: choose_target(choice, [86]).gpu for choice in FlavourChoice}
+    assert built_on == {"auto": "NVIDIA RTX A4000", "tensorrt": "NVIDIA RTX A4000", "rtx": None}
 
 
 def test_with_a_gpu_other_sms_are_left_to_rtx(tensorrt):

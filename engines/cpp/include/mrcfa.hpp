@@ -94,8 +94,8 @@ class MRCFA_API Stream {
 
   /// Segments the next frame: `rgb` is height × width × 3 bytes, `mask` receives height × width
   /// bytes, a class per pixel. The frame must have the bundle's size, because the graphs resize.
-  /// A frame on the device is read on the stream's CUDA stream, so it must be written on that one
-  /// (`Options::cuda_stream`) or be complete before the call.
+  /// A frame on the device is on the stream's GPU and is read on the stream's CUDA stream, so it must
+  /// be written on that one (`Options::cuda_stream`) or be complete before the call.
   ///
   /// Returns when the mask is there. The one exception is TensorRT on a caller's CUDA stream with
   /// the mask on the device: the work is queued, and both pointers must stay valid until it is

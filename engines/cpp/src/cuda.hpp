@@ -78,8 +78,9 @@ inline void wait(cudaStream_t stream, const Owned<cudaEvent_t>& event) {
   check(cudaStreamWaitEvent(stream, event.get(), 0), "cudaStreamWaitEvent");
 }
 
-/// A graph of the work that `work` queues on `stream`. An Error if any of it cannot be captured;
-/// nothing is queued then.
+/// A graph of the work that `work` queues on `stream`. An Error if any of it cannot be captured, or
+/// if the graph is empty: CUDA would launch it, and buffers would keep old results. Nothing is
+/// queued then.
 template <class Work>
 Owned<cudaGraphExec_t> captured(cudaStream_t stream, Work work) {
   // Thread-local, so that other threads may allocate memory meanwhile.
@@ -97,6 +98,14 @@ Owned<cudaGraphExec_t> captured(cudaStream_t stream, Work work) {
     call = "cudaStreamEndCapture";
   }
   const Owned<cudaGraph_t> owner(graph);
+  std::size_t nodes = 0;
+  if (status == cudaSuccess && failure.empty()) {
+    status = cudaGraphGetNodes(graph, nullptr, &nodes);
+    call = "cudaGraphGetNodes";
+    if (status == cudaSuccess && nodes == 0) {
+      failure = "CUDA recorded an empty graph";
+    }
+  }
   cudaGraphExec_t made = nullptr;
   if (status == cudaSuccess && failure.empty()) {
     status = cudaGraphInstantiateWithFlags(&made, graph, 0);

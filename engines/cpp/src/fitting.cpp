@@ -29,6 +29,16 @@ std::string beginning(const std::string& version, int count) {
   return version.substr(0, end);
 }
 
+/// A warning if the engine's kernels were chosen on another GPU of this compute capability.
+std::string caution(const Engine& engine, const Gpu& gpu, const std::filesystem::path& bundle) {
+  if (!engine.gpu || *engine.gpu == gpu.name) {
+    return "";
+  }
+  return "the engine " + name_of(engine) + " was built on " + *engine.gpu +
+         ", so it may be slower on " + gpu.name +
+         " or fail; build it again here with: mrcfa build " + bundle.string();
+}
+
 Candidate checked(const Engine& engine, const Machine& machine,
                   const std::filesystem::path& bundle) {
   const Library& library = machine.library;
@@ -41,18 +51,21 @@ Candidate checked(const Engine& engine, const Machine& machine,
             subject + " was built for " + listed(with_prefix("sm_", targets)) + " and " +
                 machine.gpu.name + " is sm_" + capability + "; build one for it with: " + build +
                 " --sm " + capability,
-            true};
+            true,
+            ""};
   }
   if (engine.flavour != "tensorrt" && engine.flavour != "rtx") {
     return {&engine,
             "unknown flavour " + in_quotes(engine.flavour) + "; choose one of tensorrt, rtx",
-            false};
+            false,
+            ""};
   }
   if (engine.flavour != library.flavour) {
     return {&engine,
             subject + " needs " + product_of(engine.flavour) + " and this build of mrcfa has " +
                 library.product() + "; configure it with -DMRCFA_TENSORRT=" + engine.flavour,
-            true};
+            true,
+            ""};
   }
   const int parts = engine.version_compatible ? 1 : 3;  // TensorRT judges build numbers itself
   if (beginning(engine.tensorrt, parts) != beginning(library.version, parts)) {
@@ -60,12 +73,13 @@ Candidate checked(const Engine& engine, const Machine& machine,
             subject + " was built with " + library.product() + " " + engine.tensorrt +
                 " and this machine has " + library.version + "; build it again with: " + build +
                 ", or install " + engine.tensorrt,
-            false};
+            false,
+            ""};
   }
   if (machine.driver / 1000 < library.cuda / 1000) {
-    return {&engine, old_driver(library.cuda, machine.driver), false};
+    return {&engine, old_driver(library.cuda, machine.driver), false, ""};
   }
-  return {&engine, "", false};
+  return {&engine, "", false, caution(engine, machine.gpu, bundle)};
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ struct Candidate {
   /// True if it was built for another GPU or flavour. A bundle may serve many machines, so such an
   /// engine is skipped without a notice where another one runs.
   bool for_others;
+  std::string caution;  ///< A sentence for the user if this engine runs; empty if there is none.
 };
 
 /// `tensorrt fp16 sm75+sm86`, as `mrcfa inspect` shows it.
@@ -78,7 +79,8 @@ std::string old_driver(int cuda, int driver);
 std::string joined(const std::vector<std::string>& sentences);
 
 /// What `load` returns for the first engine that it does not find Unfit, and a notice, which says
-/// why better engines were skipped. The notice is empty if there is nothing to say.
+/// why better engines were skipped, and what to expect of this one. The notice is empty if there is
+/// nothing to say.
 template <class Load>
 auto first_loaded(const std::vector<Candidate>& candidates, Load load) {
   std::vector<std::string> reasons;
@@ -88,11 +90,15 @@ auto first_loaded(const std::vector<Candidate>& candidates, Load load) {
     if (reason.empty()) {
       try {
         auto loaded = load(*candidate.engine);
-        std::string notice = unexpected.empty()
-                                 ? ""
-                                 : "the engine " + name_of(*candidate.engine) +
-                                       " runs instead of a better one: " + joined(unexpected);
-        return std::pair(std::move(loaded), std::move(notice));
+        std::vector<std::string> sentences;
+        if (!unexpected.empty()) {
+          sentences.push_back("the engine " + name_of(*candidate.engine) +
+                              " runs instead of a better one: " + joined(unexpected));
+        }
+        if (!candidate.caution.empty()) {
+          sentences.push_back(candidate.caution);
+        }
+        return std::pair(std::move(loaded), joined(sentences));
       } catch (const Unfit& error) {
         reason = error.what();
       }

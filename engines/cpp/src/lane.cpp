@@ -94,34 +94,60 @@ void Lane::allocate() {
     encoded_[i] = cuda::new_event();
     decoded_[i] = cuda::new_event();
   }
-  const std::array<std::int64_t, 2> wanted = {parts_[0]->engine->getDeviceMemorySizeV2(),
-                                              parts_[1]->engine->getDeviceMemorySizeV2()};
   for (std::size_t i = 0; i < 2; ++i) {
-    const std::int64_t bytes =
-        std::max<std::int64_t>(wide_ ? wanted[i] : std::max(wanted[0], wanted[1]), 1);
     if (i < slots) {
-      scratch_[i] = cuda::device_memory(static_cast<std::size_t>(bytes));
+      scratch_[i] = cuda::device_memory(static_cast<std::size_t>(scratch_bytes(i)));
     }
-    contexts_[i] = engines_->cache->new_context(*parts_[i]->engine);
-    contexts_[i]->setDeviceMemoryV2(scratch_[slot(i)].get(), bytes);
-    // Otherwise engines report every layer to profilers, in each run.
-    contexts_[i]->setNvtxVerbosity(nvinfer1::ProfilingVerbosity::kNONE);
+    contexts_[i][0] = new_context(i);
   }
+}
+
+std::size_t Lane::graph_number(std::size_t part, std::size_t index) const {
+  return part == kEncoder ? slot(index) : index;
+}
+
+std::unique_ptr<nvinfer1::IExecutionContext> Lane::new_context(std::size_t part) const {
+  auto context = engines_->cache->new_context(*parts_[part]->engine);
+  context->setDeviceMemoryV2(scratch_[slot(part)].get(), scratch_bytes(part));
+  // Otherwise engines report every layer to profilers, in each run.
+  context->setNvtxVerbosity(nvinfer1::ProfilingVerbosity::kNONE);
+  return context;
+}
+
+/// The scratch memory of a part, which both parts of a narrow lane share.
+std::int64_t Lane::scratch_bytes(std::size_t part) const {
+  std::int64_t bytes = parts_[part]->engine->getDeviceMemorySizeV2();
+  if (!wide_) {
+    bytes = std::max(bytes, parts_[1 - part]->engine->getDeviceMemorySizeV2());
+  }
+  return std::max<std::int64_t>(bytes, 1);
 }
 
 void Lane::capture() {
   decltype(graphs_) graphs;
   for (std::size_t index = 0; index < 2; ++index) {
     for (const std::size_t part : {kEncoder, kDecoder}) {
-      bind(part, index);
-      // In its first run with new addresses a context sets itself up, which cannot be captured.
-      enqueue(part, own_.get());
+      const std::size_t number = graph_number(part, index);
+      if (graphs[part][number] != nullptr) {
+        continue;  // a narrow lane has one set of the encoder's buffers
+      }
+      auto& context = contexts_[part][number];
+      if (context == nullptr) {
+        context = new_context(part);
+      }
+      // In its first run a context sets itself up, which cannot be captured.
+      enqueue(part, index, *context, own_.get());
       try {
-        if (!capturable(*contexts_[part], own_.get(), 0)) {
+        if (!capturable(*context, own_.get(), 0)) {
           throw Error("this engine allocates memory or waits while it runs");
         }
-        graphs[part][index] = cuda::captured(own_.get(), [&] { enqueue(part, own_.get()); });
+        graphs[part][number] = cuda::captured(
+            own_.get(), [&] { enqueue(part, index, *context, own_.get()); });
       } catch (const Error& error) {
+        cuda::check(cudaStreamSynchronize(own_.get()), "cudaStreamSynchronize");
+        for (auto& contexts : contexts_) {
+          contexts[1].reset();  // without graphs one does all work
+        }
         notice(std::string("CUDA graphs cannot be recorded: ") + error.what() +
                "; kernels are launched one by one");
         return;
@@ -198,7 +224,26 @@ void Lane::take_over(const Lane& other) {
   fresh_ = other.fresh_;
 }
 
+/// Refuses frames in another GPU's memory: events order no work between the contexts of two GPUs.
+void Lane::check_place(const Frames& frames) const {
+  for (std::size_t i = 0; i < engines_->streams; ++i) {
+    if (frames.in == Memory::host || frames.rows[i] == nullptr) {
+      continue;
+    }
+    cudaPointerAttributes place{};
+    cuda::check(cudaPointerGetAttributes(&place, frames.rows[i]), "cudaPointerGetAttributes");
+    const int here = engines_->gpu.index;
+    if (place.type != cudaMemoryTypeUnregistered && place.device != here) {
+      throw Error("the frame is on GPU " + std::to_string(place.device) +
+                  " and its stream works on GPU " + std::to_string(here) +
+                  "; copy the frame to GPU " + std::to_string(here) +
+                  ", or open the stream with Options::device " + std::to_string(place.device));
+    }
+  }
+}
+
 void Lane::upload(const Frames& frames) {
+  check_place(frames);
   const bool from_host = frames.in == Memory::host;
   const std::size_t bytes = row(engines_->image);
   const std::size_t used = slot(index_);
@@ -255,25 +300,23 @@ std::uint8_t* Lane::address(const std::string& name, std::size_t index) const {
   return static_cast<std::uint8_t*>(memory.get());
 }
 
-void Lane::bind(std::size_t part, std::size_t index) {
+void Lane::enqueue(std::size_t part, std::size_t index, nvinfer1::IExecutionContext& context,
+                   cudaStream_t stream) {
   for (const TensorSpec& spec : parts_[part]->tensors) {
-    contexts_[part]->setTensorAddress(spec.name.c_str(), address(spec.name, index));
+    context.setTensorAddress(spec.name.c_str(), address(spec.name, index));
   }
-}
-
-void Lane::enqueue(std::size_t part, cudaStream_t stream) {
   Log::clear();
-  if (!contexts_[part]->enqueueV3(stream)) {
+  if (!context.enqueueV3(stream)) {
     throw Error("TensorRT cannot run the engine: " + Log::first_error());
   }
 }
 
 void Lane::run(std::size_t part, cudaStream_t stream) {
   if (as_graphs()) {
-    cuda::check(cudaGraphLaunch(graphs_[part][index_].get(), stream), "cudaGraphLaunch");
+    const auto& graph = graphs_[part][graph_number(part, index_)];
+    cuda::check(cudaGraphLaunch(graph.get(), stream), "cudaGraphLaunch");
   } else {
-    bind(part, index_);
-    enqueue(part, stream);
+    enqueue(part, index_, *contexts_[part][0], stream);
   }
 }
 

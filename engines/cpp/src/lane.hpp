@@ -24,6 +24,10 @@ namespace mrcfa {
 /// narrow lane all work is done in order on one CUDA stream, and both plans share one scratch
 /// memory.
 ///
+/// Each CUDA graph has an execution context: one for each set of the encoder's buffers, and one for
+/// each half of the state. Contexts of a plan never run at once, so they share its scratch memory.
+/// Without graphs there is one context for each plan.
+///
 /// A lane is made and destroyed in the engines' CUDA context, and every call needs it current.
 class Lane {
  public:
@@ -66,10 +70,16 @@ class Lane {
     return spec.bytes() / engines_->streams;
   }
 
+  /// The number of a part's graph for a frame of that buffer index.
+  [[nodiscard]] std::size_t graph_number(std::size_t part, std::size_t index) const;
+
   void allocate();
+  [[nodiscard]] std::unique_ptr<nvinfer1::IExecutionContext> new_context(std::size_t part) const;
+  [[nodiscard]] std::int64_t scratch_bytes(std::size_t part) const;
   void capture();
-  void bind(std::size_t part, std::size_t index);
-  void enqueue(std::size_t part, cudaStream_t stream);
+  void check_place(const Frames& frames) const;
+  void enqueue(std::size_t part, std::size_t index, nvinfer1::IExecutionContext& context,
+               cudaStream_t stream);
   void run(std::size_t part, cudaStream_t stream);
   void upload(const Frames& frames);
   void clear_fresh();
@@ -88,9 +98,9 @@ class Lane {
   Events uploaded_;  ///< The frames were read, and `image_` may be written again.
   Events encoded_;   ///< The features are there.
   Events decoded_;   ///< The answer is there, and the features may be written again.
-  std::array<std::unique_ptr<nvinfer1::IExecutionContext>, 2> contexts_;
-  std::array<std::array<cuda::Owned<cudaGraphExec_t>, 2>, 2>
-      graphs_;                    ///< By part and buffer index.
+  /// By part and graph. Without graphs the first of a part does all its work.
+  std::array<std::array<std::unique_ptr<nvinfer1::IExecutionContext>, 2>, 2> contexts_;
+  std::array<std::array<cuda::Owned<cudaGraphExec_t>, 2>, 2> graphs_;
   std::vector<bool> fresh_;       ///< Streams whose state is cleared before their next frame.
   std::size_t index_ = 0;         ///< The buffer index of the next step.
   std::size_t result_index_ = 0;  ///< The buffer index of the next result.

@@ -240,13 +240,17 @@ Engine engine(const Json& value) {
               {},
               text(value, "encoder"),
               text(value, "decoder"),
-              value.contains("version_compatible") && flag(value, "version_compatible")};
+              value.contains("version_compatible") && flag(value, "version_compatible"),
+              {}};
   for (const Json& capability : array(value, "compute_capabilities")) {
     made.compute_capabilities.push_back(
         static_cast<int>(integer(capability, "compute_capabilities", 0, 9999)));
   }
   if (!field(value, "plugin").is_null()) {
     made.plugin = text(value, "plugin");
+  }
+  if (value.contains("gpu") && !value.at("gpu").is_null()) {
+    made.gpu = text(value, "gpu");
   }
   return made;
 }

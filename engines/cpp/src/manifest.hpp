@@ -64,6 +64,7 @@ struct Engine {
   std::string encoder;
   std::string decoder;
   bool version_compatible;  ///< True if any TensorRT of the same major version loads it.
+  std::optional<std::string> gpu;  ///< The GPU that TensorRT chose kernels on, if it did.
 };
 
 struct FileEntry {

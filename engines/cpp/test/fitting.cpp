@@ -33,6 +33,12 @@ std::optional<int> number(const Json& value) {
   return value.is_null() ? std::nullopt : std::optional(value.get<int>());
 }
 
+/// The name of the GPU that an engine was built on, if the case has one.
+std::optional<std::string> built_on(const Json& facts) {
+  const std::string name = text(facts.at("gpu"));
+  return name.empty() ? std::nullopt : std::optional(name);
+}
+
 /// CUDA's number of a version: 13040 for `13.4`.
 int cuda_version(const std::string& release) {
   const std::size_t dot = release.find('.');
@@ -47,7 +53,8 @@ class Policy {
     for (const Json& facts : case_.at("engines")) {
       engines_.push_back({facts.at("flavour"), facts.at("tensorrt"),
                           facts.at("compute_capabilities"), facts.at("precision"), "fp16",
-                          std::nullopt, "encoder", "decoder", facts.at("version_compatible")});
+                          std::nullopt, "encoder", "decoder", facts.at("version_compatible"),
+                          built_on(facts)});
     }
   }
 

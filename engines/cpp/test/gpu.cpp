@@ -150,6 +150,52 @@ void scratch_and_ranges(const char* bundle) {
   expect(nvinfer1::IExecutionContext::nvtx_ranges == 0, "profilers are not told of layers");
 }
 
+/// A context for each graph, or one for each plan if there are none, as with FAKE_GPU_NO_GRAPHS.
+void contexts(const char* bundle) {
+  const auto alive = [] { return nvinfer1::IExecutionContext::alive.load(); };
+  const auto submitted = [](mrcfa::Stream& stream) {
+    const Bytes frame = frame_of(stream.info(), 0);
+    Bytes mask(area(stream.info()));
+    stream.submit(frame.data(), stream.info().height, stream.info().width);
+    stream.result(mask.data());
+  };
+  mrcfa::Options options;
+  for (const bool graphs : {true, false}) {
+    options.cuda_graphs = graphs;
+    mrcfa::Stream stream(bundle, options);
+    const bool recorded = stream.info().backend.find("without CUDA graphs") == std::string::npos;
+    expect(recorded == (graphs && std::getenv("FAKE_GPU_NO_GRAPHS") == nullptr), "the name");
+    expect(alive() == (recorded ? 3 : 2), "one for the encoder, and one for each half of the state");
+    submitted(stream);
+    expect(alive() == (recorded ? 4 : 2), "two for each plan while two frames are in flight");
+  }
+  expect(alive() == 0, "all end with their streams");
+}
+
+/// Needs FAKE_GPU_COUNT=2.
+void frame_elsewhere(const char* bundle) {
+  mrcfa::Options options;
+  options.device = 1;
+  mrcfa::Stream stream(bundle, options);
+  const mrcfa::Info& info = stream.info();
+  Bytes mask(area(info));
+  for (const int device : {0, 1}) {
+    void* memory = nullptr;
+    cudaSetDevice(device);
+    cudaMalloc(&memory, 3 * area(info));
+    const auto segment = [&] {
+      stream.segment(static_cast<std::uint8_t*>(memory), info.height, info.width, mask.data(),
+                     mrcfa::Memory::device, mrcfa::Memory::host);
+    };
+    if (device == 0) {
+      expect_error(segment, "the frame is on GPU 0 and its stream works on GPU 1; copy");
+    } else {
+      segment();
+    }
+    cudaFree(memory);
+  }
+}
+
 bool starts_video(int t) {
   return t == 0 || t == 7 || t == 64 || t == 65 || t == 150;
 }
@@ -243,6 +289,8 @@ const std::map<std::string, std::function<void(const char*)>> kScenarios = {
     {"call-failed", call_failed},
     {"pinned", pinned},
     {"scratch-and-ranges", scratch_and_ranges},
+    {"contexts", contexts},
+    {"frame-elsewhere", frame_elsewhere},
     {"in-flight", in_flight},
 };
 

@@ -45,6 +45,7 @@ class Policy:
                 facts["precision"],
                 *("fp16", None, "encoder", "decoder"),
                 version_compatible=facts["version_compatible"],
+                gpu=facts["gpu"],
             )
             for facts in case["engines"]
         ]

@@ -71,13 +71,18 @@ def test_a_context_that_went_first_takes_no_process_with_it(driver, built, clip)
     gc.collect()
 
 
-def test_what_was_made_before_an_error_ends_in_its_context_too(driver, built, monkeypatch):
+def test_what_was_made_before_an_error_ends_in_its_context_too(driver, built, clip, monkeypatch):
+    path, (frame,) = built(), clip(1, 96, 160)
+    stream = Stream(path, "tensorrt")
     full = fake_cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY
     monkeypatch.setattr(driver, "cuMemHostAlloc", lambda nbytes, flags: (full, 0), raising=False)
-    with pytest.raises(CudaError, match=naming("cuMemHostAlloc")) as caught:
-        Stream(built(), "tensorrt")
-    assert driver.executions  # the traceback holds them yet
-    del caught
+    with pytest.raises(CudaError, match=naming("cuMemHostAlloc")) as submitted:
+        stream.submit(frame)
+    with pytest.raises(CudaError, match=naming("cuMemHostAlloc")) as opened:
+        Stream(path, "tensorrt", cuda_graphs=False)
+    stream.close()
+    assert driver.executions  # the tracebacks hold them yet
+    del submitted, opened
     gc.collect()
     assert not driver.executions
     assert not driver.memory
@@ -132,7 +137,7 @@ def test_at_the_interpreters_exit_contexts_end_before_pycuda_ends_its_own(
     )
     assert ended.returncode == 0, ended.stderr
     assert "misuse" not in ended.stderr
-    assert ended.stdout == "2 contexts at the exit\n0 contexts at the end\n"
+    assert ended.stdout == "3 contexts at the exit\n0 contexts at the end\n"
 
 
 def test_a_gpu_that_goes_away_in_mid_stream_is_told_and_serves_no_other_stream(

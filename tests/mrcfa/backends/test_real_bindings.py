@@ -46,11 +46,11 @@ def run(request: pytest.FixtureRequest, driver: Path):
         environment["PYTHONPATH"] = str(VERSION_12)
     version = "12" if request.param == "12" else ""
 
-    def done(code: str) -> None:
+    def done(code: str, **more: str) -> None:
         check = f"import cuda.bindings; assert cuda.bindings.__version__.startswith('{version}')\n"
         process = subprocess.run(
             [sys.executable, "-c", check + START + code],
-            env=environment,
+            env={**environment, **more},
             capture_output=True,
             text=True,
         )
@@ -97,6 +97,7 @@ with cuda.current():
         stream.upload(device, host)
         stream.download(back, device)
     graph = stream.capture(work)
+    assert graph.nodes == 2
     host[...] = 7
     assert not back.any()  # recorded, not run
     stream.launch(graph)
@@ -111,6 +112,78 @@ with cuda.current():
     gc.collect()
     assert stub.stub_live() == alive - 1
 """)
+
+
+def test_an_empty_graph_is_an_error_that_leaves_nothing_behind(run):
+    run("""
+from mrcfa.backends.cuda import CudaError
+with cuda.current():
+    stream = CudaStream(cuda)
+    try:
+        stream.capture(lambda: None)
+    except CudaError as error:
+        assert "empty" in str(error), error
+    else:
+        raise SystemExit("it was recorded")
+    assert stub.stub_live() == 1
+""")
+
+
+def test_memory_that_nobody_uses_any_more_is_freed_after_a_capture_and_not_during_it(run):
+    run("""
+from mrcfa.backends.cuda import CudaError
+with cuda.current():
+    stream, device = CudaStream(cuda), DeviceArray(cuda, (4,), "uint8")
+    ended = [DeviceArray(cuda, (4,), "uint8") for _ in range(3)]
+    ended[0].itself = ended[0]  # only the collector ends it
+    alive = stub.stub_live()
+    def work():
+        stream.zero(device)
+        for _ in range(2):
+            ended.pop()
+        thread = threading.Thread(target=ended.clear)
+        thread.start(); thread.join()
+        [[] for _ in range(100_000)]  # more than a collection waits for
+        assert stub.stub_live() == alive + 1  # the recorded graph
+    graph = stream.capture(work)
+    gc.collect()
+    assert stub.stub_live() == alive - 3 + 1
+    kept = DeviceArray(cuda, (4,), "uint8")
+    for call in (("cuMemFree", kept.ptr), ("cuCtxSynchronize",)):  # the stub does refuse
+        def work():
+            stream.zero(device)
+            try:
+                cuda.call(*call)
+            except CudaError as error:
+                assert error.code == "STREAM_CAPTURE_UNSUPPORTED", error
+        try:
+            stream.capture(work)
+        except CudaError as error:
+            assert error.code == "STREAM_CAPTURE_INVALIDATED", error
+        else:
+            raise SystemExit(call)
+""")
+
+
+def test_a_frame_on_another_gpu_is_refused(run):
+    run(
+        """
+from mrcfa.backends.cuda import DeviceFrame
+from mrcfa.errors import Mismatch
+other = Cuda(1)
+assert (cuda.index, other.index, cuda.alone) == (0, 1, False)
+with other.current():
+    frame = DeviceArray(other, (2, 2, 3), "uint8")
+DeviceFrame.of(frame, (2, 2, 3), other)
+try:
+    DeviceFrame.of(frame, (2, 2, 3), cuda)
+except Mismatch as error:
+    assert "GPU 1" in str(error) and "GPU 0" in str(error), error
+else:
+    raise SystemExit("it was taken")
+""",
+        STUB_DEVICES="2",
+    )
 
 
 def test_what_is_open_at_the_interpreters_exit_is_released(run):

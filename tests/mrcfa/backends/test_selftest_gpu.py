@@ -3,6 +3,7 @@
 import re
 import textwrap
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import fake_gpu
@@ -50,6 +51,7 @@ def test_an_engine_on_its_gpu_passes_every_check(driver, built):
     assert [(line.check, line.outcome.value) for line in lines] == [
         ("engine", "works"),
         ("masks", "works"),
+        ("CUDA graphs", "works"),
         ("no CUDA graphs", "works"),
         ("on the GPU", "works"),
         ("two in flight", "works"),
@@ -58,7 +60,21 @@ def test_an_engine_on_its_gpu_passes_every_check(driver, built):
         ("second GPU", "not run"),
     ], lines
     assert f"sm{driver.sm}, {driver.device_name}" in lines[1].facts["backend"]
+    assert {part: len(nodes) for part, nodes in lines[2].facts["nodes"].items()} == {
+        "encoder": 1,
+        "decoder": 2,
+    }
+    assert all(nodes > 0 for part in lines[2].facts["nodes"].values() for nodes in part)
     assert driver.launches > 0
+
+
+@pytest.mark.parametrize("failing", ["capture_fails", "captures_nothing"])
+def test_graphs_that_cannot_be_recorded_fail_the_self_test(failing, double, built):
+    setattr(double, failing, True)
+    _, masks, graphs = islice(checked(*engine_way(built())), 3)
+    assert (masks.check, masks.outcome) == ("masks", Outcome.WORKS)
+    assert (graphs.check, graphs.outcome) == ("CUDA graphs", Outcome.FAILS)
+    assert graphs.facts["nodes"] == {"encoder": [0], "decoder": [0, 0]}
 
 
 @pytest.mark.thorough

@@ -7,15 +7,16 @@ import threading
 import fake_gpu
 import numpy as np
 import pytest
-from fake_gpu import fake_tensorrt
+from fake_gpu import IExecutionContext, fake_tensorrt
 from naming import naming
 from on_gpu import OnGpu, read_back
 
 from mrcfa import Stream
 from mrcfa.backends import Options, Unfit, open_backend
-from mrcfa.backends.cuda import CudaError
+from mrcfa.backends.cuda import Cuda, CudaError, DeviceArray
 from mrcfa.bundle import Bundle
 from mrcfa.errors import InvalidValue, Mismatch, Unsupported
+from mrcfa.selftest.expected import WARM_UP
 
 
 def expected(path, frames, precision="fp16", reset_at=None):
@@ -154,6 +155,10 @@ def may_not_record(driver, monkeypatch):
     driver.capturable = False
 
 
+def records_nothing(driver, monkeypatch):
+    driver.captures_nothing = True
+
+
 def cannot_instantiate(driver, monkeypatch):
     refused = fake_gpu.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
     monkeypatch.setattr(
@@ -161,7 +166,9 @@ def cannot_instantiate(driver, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("happens", [cannot_record, may_not_record, cannot_instantiate])
+@pytest.mark.parametrize(
+    "happens", [cannot_record, may_not_record, records_nothing, cannot_instantiate]
+)
 def test_where_graphs_cannot_be_recorded_it_goes_on_without_and_says_so(
     happens, driver, built, clip, monkeypatch, capsys
 ):
@@ -193,10 +200,88 @@ def test_encoder_and_decoder_share_one_scratch_memory_and_stay_silent_in_nvtx(dr
     assert [silence for _, silence in facts] == ["NONE"]
     one = driver.device_bytes()
     other = Stream(path, "tensorrt")
-    assert len(driver.executions) == 4
     assert driver.device_bytes() == 2 * one  # engines are shared; a stream has its lane
     other.close()
     first.close()
+
+
+def test_each_graph_has_a_context_and_without_graphs_each_part_has_one(driver, built, clip):
+    path, frames = built(), clip(6, 96, 160)
+    with Stream(path, "tensorrt") as recorded:
+        segmented(recorded, frames)
+        assert len(driver.executions) == len(driver.graphs) == 3
+        for frame in frames:  # two in flight: the encoder has two slots
+            recorded.submit(frame)
+            recorded.result()
+        assert len(driver.executions) == len(driver.graphs) == 4
+    with Stream(path, "tensorrt", cuda_graphs=False) as launched:
+        launched.submit(frames[0])
+        launched.result()
+        assert len(driver.executions) == 2
+
+
+def test_no_graph_is_recorded_after_the_frames_that_the_self_test_leaves_out(driver, built, clip):
+    stream = Stream(built(), "tensorrt")
+    frames = clip(WARM_UP + 6, 96, 160)
+    segmented(stream, frames[:WARM_UP])
+    before = set(driver.graphs)
+    segmented(stream, frames[WARM_UP:])
+    assert set(driver.graphs) == before
+
+
+def interrupted(monkeypatch, meanwhile):
+    """Call `meanwhile` while the first graph is recorded; True in the list once that happened."""
+    happened, real = [], IExecutionContext.execute_async_v3
+
+    def execute(self, stream_handle):
+        if self._driver.streams[stream_handle].recording is not None and not happened:
+            happened.append(True)
+            meanwhile()
+        return real(self, stream_handle)
+
+    monkeypatch.setattr(IExecutionContext, "execute_async_v3", execute)
+    return happened
+
+
+@pytest.mark.parametrize("thread", [False, True], ids=["same thread", "other thread"])
+@pytest.mark.parametrize("what", ["memory", "stream"])
+def test_nothing_that_ends_while_a_graph_is_recorded_harms_it(
+    thread, what, double, built, clip, monkeypatch
+):
+    path, frames = built(), clip(5, 96, 160)
+    if what == "memory":
+        cuda = Cuda()
+        with cuda.current():
+            ended = [DeviceArray(cuda, (9,), "uint8")]
+    else:
+        ended = [Stream(built(precision="fp32"), "tensorrt")]  # its contexts end with it
+    stream = Stream(path, "tensorrt")
+    taken = double.device_bytes()
+
+    def end():
+        if thread:
+            other = threading.Thread(target=ended.clear)
+            other.start()
+            other.join()
+        else:
+            ended.clear()
+
+    happened = interrupted(monkeypatch, end)
+    np.testing.assert_array_equal(segmented(stream, frames), expected(path, frames))
+    assert happened
+    assert stream.backend == "tensorrt (rtx fp16 sm75, Quadro RTX 6000)"
+    assert double.device_bytes() < taken
+
+
+def test_pythons_collector_is_off_while_a_graph_is_recorded_and_on_again(
+    double, built, clip, monkeypatch
+):
+    stream, states = Stream(built(), "tensorrt"), []
+    happened = interrupted(monkeypatch, lambda: states.append(gc.isenabled()))
+    segmented(stream, clip(3, 96, 160))
+    assert happened
+    assert states == [False]
+    assert gc.isenabled()
 
 
 def test_device_is_the_gpu_whatever_context_is_current(driver, built, clip):
@@ -259,6 +344,16 @@ def test_frames_on_the_gpu_that_do_not_fit_are_refused(facts, kind, things, driv
     stream = Stream(built(), "tensorrt")
     with pytest.raises(kind, match=naming(*things)):
         stream(OnGpu(clip(1, 96, 160)[0], **facts))
+
+
+def test_a_frame_on_another_gpu_is_refused_and_the_stream_goes_on(double, built, clip):
+    double.devices = 2
+    path, (image,) = built(), clip(1, 96, 160)
+    stream = Stream(path, "tensorrt", device=1)
+    with pytest.raises(Mismatch, match=naming("GPU 0", "GPU 1", "device=0")):
+        stream(OnGpu(image, device=0))
+    stream.reset()
+    np.testing.assert_array_equal([stream(OnGpu(image, device=1))], expected(path, [image]))
 
 
 def test_other_backends_take_no_frames_on_the_gpu(driver, built, clip):

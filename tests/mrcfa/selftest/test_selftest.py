@@ -19,7 +19,7 @@ from mrcfa.machine.drivers import CudaNeed
 from mrcfa.machine.files import sha256
 from mrcfa.machine.hardware import Gpu
 from mrcfa.selftest import selftest as room
-from mrcfa.selftest.expected import Expected
+from mrcfa.selftest.expected import WARM_UP, Expected
 from mrcfa.selftest.line import Outcome
 from mrcfa.selftest.processes import lines_of, python
 from mrcfa.selftest.selftest import passed, selftest, verdict
@@ -92,6 +92,15 @@ def test_without_a_gpu_what_can_run_works_and_the_rest_says_why_not(bundle, comm
     assert facts["value"] >= facts["threshold"] == 0.999
     assert facts["frames"] == 12
     assert len(report["lines"]) == told.count("works:") + told.count("not run:")
+
+
+def test_the_time_per_frame_leaves_out_frames_in_which_graphs_are_recorded(bundle):
+    opened = Bundle.open(bundle("b0"))
+    expected, limits = Expected.of(opened), opened.manifest.variants["fp32"].limits
+    seconds = [9.0] * WARM_UP + [0.25, 0.75]
+    assert expected.agreement(expected.masks, limits, seconds).facts["ms_per_frame"] == 500
+    for untimed in ((), seconds[:WARM_UP]):
+        assert "ms_per_frame" not in expected.agreement(expected.masks, limits, untimed).facts
 
 
 def test_a_flipped_weight_byte_with_a_true_hash_fails_by_agreement(copy, command, only):

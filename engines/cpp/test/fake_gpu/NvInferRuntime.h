@@ -2,7 +2,7 @@
 // of state, addresses and graphs can be compared with ONNX Runtime's masks bit by bit. With
 // FAKE_RTX it is TensorRT-RTX: a context is compiled unless the runtime cache has it, and the file
 // named by FAKE_RTX_COMPILED lists what was compiled. With FAKE_TENSORRT_NULL the runtime does not
-// start.
+// start. The process ends if a graph runs whose context got other addresses since.
 #pragma once
 
 #include <onnxruntime_cxx_api.h>
@@ -87,13 +87,16 @@ class IExecutionContext : InContext {
       scratch_ = owned_;
       ++own_scratch;
     }
+    ++alive;
   }
   ~IExecutionContext() {
+    --alive;
     if (owned_ != nullptr) {
       cudaFree(owned_);
     }
   }
 
+  static inline std::atomic<int> alive = 0;
   static inline std::atomic<int> own_scratch = 0;  ///< Contexts with scratch memory of their own.
   static inline std::atomic<int> nvtx_ranges = 0;
 
@@ -105,7 +108,7 @@ class IExecutionContext : InContext {
     return true;
   }
   bool setTensorAddress(const char* name, void* address) {
-    addresses_[name] = address;
+    (*addresses_)[name] = address;
     return true;
   }
 #ifdef FAKE_RTX
@@ -128,9 +131,15 @@ class IExecutionContext : InContext {
     nvtx_ranges += verbosity_ == ProfilingVerbosity::kNONE ? 0 : 1;
     // An engine takes time: no one else may use its inputs, outputs and scratch memory until it
     // ends.
-    const auto addresses = addresses_;
+    const auto addresses = *addresses_;
+    const auto current = stream->capturing ? addresses_ : nullptr;
     auto* scratch = static_cast<std::uint8_t*>(scratch_);
-    fake::queue(stream, {[=] { begin(addresses, scratch); }});
+    fake::queue(stream, {[=] {
+                  if (current != nullptr && *current != addresses) {
+                    fake::fail("a graph's context has other addresses by now");
+                  }
+                  begin(addresses, scratch);
+                }});
     fake::queue(stream, {[=] { end(addresses, scratch); }});
     return true;
   }
@@ -179,7 +188,8 @@ class IExecutionContext : InContext {
   const std::uint8_t mark_ = ++marks;
   void* scratch_ = nullptr;
   void* owned_ = nullptr;
-  std::map<std::string, void*> addresses_;
+  std::shared_ptr<std::map<std::string, void*>> addresses_ =
+      std::make_shared<std::map<std::string, void*>>();
   ProfilingVerbosity verbosity_ = ProfilingVerbosity::kDETAILED;
   bool ran_ = false;
 };

@@ -4,7 +4,7 @@
 //
 // Environment variables make it fail: FAKE_GPU_ABSENT, FAKE_GPU_COUNT, FAKE_GPU_OLD_DRIVER,
 // FAKE_GPU_LOST_AFTER (that many frames from the host), FAKE_GPU_ERROR (the code of calls after
-// that, 719 by default), FAKE_GPU_BUSY, FAKE_GPU_NO_GRAPHS (begin, end, instantiate, capturable).
+// that, 719 by default), FAKE_GPU_BUSY, FAKE_GPU_NO_GRAPHS (begin, end, empty, instantiate, capturable).
 #pragma once
 
 #include <atomic>
@@ -32,6 +32,11 @@ enum cudaError_t {
   cudaErrorStreamCaptureInvalidated = 901
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+  int device;
+};
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
 constexpr unsigned cudaStreamNonBlocking = 1;
@@ -180,6 +185,14 @@ inline cudaError_t cudaFreeHost(void* memory) {
   fake::release(fake::pinned_memory, memory, "pinned memory");
   return fake::status();
 }
+inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+  const std::lock_guard<std::recursive_mutex> lock(fake::guard);
+  const auto found = fake::device_memory.find(memory);
+  *attributes = found == fake::device_memory.end()
+                    ? cudaPointerAttributes{cudaMemoryTypeUnregistered, -1}
+                    : cudaPointerAttributes{cudaMemoryTypeDevice, found->second.first->device};
+  return fake::status();
+}
 inline cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes,
                                    cudaStream_t stream) {
   fake::queue(stream, {[=] { std::memset(memory, value, bytes); }});
@@ -267,7 +280,11 @@ inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph)
     *graph = nullptr;
     return cudaErrorStreamCaptureInvalidated;
   }
-  *graph = new FakeGraph{std::move(work)};
+  *graph = new FakeGraph{fake::set("FAKE_GPU_NO_GRAPHS", "empty") ? FakeWork() : std::move(work)};
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void** /*nodes*/, std::size_t* count) {
+  *count = graph->work.size();
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,
