@@ -1,20 +1,20 @@
 """`mrcfa selftest` checks files, driver, GPUs and every way to run the bundle."""
 
 import json
-import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import mrcfa
-from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.bundle import Bundle
+from mrcfa.bundle.inspection import facts
 from mrcfa.errors import named
 from mrcfa.machine import hardware
 from mrcfa.machine.drivers import cuda_needs
-from mrcfa.machine.files import sha256
 from mrcfa.machine.hardware import Gpu
 from mrcfa.selftest.cpp import cpp_line
+from mrcfa.selftest.environment import environment, gpu_clocks
 from mrcfa.selftest.findings import findings
 from mrcfa.selftest.line import Fault, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.processes import lines_of, pycuda_line, start_line
@@ -66,7 +66,6 @@ def verdict(lines: Sequence[Line]) -> str:
 
 def report(bundle: Bundle, lines: Sequence[Line]) -> str:
     """Results, machine and bundle as JSON text, for a bug report."""
-    manifest = bundle.manifest
     content: dict[str, Any] = {
         "kind": "selftest",
         "mrcfa": mrcfa.__version__,
@@ -74,19 +73,8 @@ def report(bundle: Bundle, lines: Sequence[Line]) -> str:
         "verdict": verdict(lines),
         "lines": [line.to_json() for line in lines],
         "machine": [asdict(finding) for finding in findings()],
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "bundle": {
-            "name": bundle.path.name,
-            "manifest_sha256": sha256(bundle.path / MANIFEST),
-            "exported_by": manifest.mrcfa,
-            "config": asdict(manifest.config),
-            "frame": manifest.frame,
-            "output": manifest.output.value,
-            "weights": asdict(manifest.weights),
-            "variants": {name: variant.note for name, variant in manifest.variants.items()},
-            "engines": [asdict(engine) for engine in manifest.engines],
-        },
+        "environment": environment() | gpu_clocks(),
+        "bundle": facts(bundle),
     }
     return json.dumps(content, indent=1) + "\n"
 

@@ -1,7 +1,7 @@
 import pytest
 
-import mrcfa.benchmarks.environment
-from mrcfa.benchmarks.environment import device_memory_used, environment, gpu_clocks, gpu_state
+import mrcfa.selftest.environment
+from mrcfa.selftest.environment import device_memory_used, environment, gpu_clocks, gpu_state
 
 SMI = """#!/bin/sh
 case "$1" in
@@ -60,7 +60,7 @@ def test_a_driver_tool_that_fails_is_as_none(tool):
 
 def test_the_tool_is_asked_about_the_gpu_that_cuda_calls_its_first(tool, monkeypatch):
     tool("nvidia-smi", '#!/bin/sh\nfor word; do :; done\necho "$word"\n')
-    monkeypatch.setattr(mrcfa.benchmarks.environment, "first_gpu_bus", lambda: "0000:3B:00.0")
+    monkeypatch.setattr(mrcfa.selftest.environment, "first_gpu_bus", lambda: "0000:3B:00.0")
     assert gpu_clocks()["GPU name"] == "--id=0000:3B:00.0"
 
 
@@ -68,7 +68,7 @@ def test_a_jetsons_clocks_are_the_kernels(tmp_path, monkeypatch):
     (tmp_path / "17000000.gpu").mkdir()
     (tmp_path / "17000000.gpu" / "cur_freq").write_text("612000000\n")
     (tmp_path / "17000000.gpu" / "max_freq").write_text("1020000000\n")
-    monkeypatch.setattr(mrcfa.benchmarks.environment, "DEVFREQ", tmp_path)
+    monkeypatch.setattr(mrcfa.selftest.environment, "DEVFREQ", tmp_path)
     assert gpu_clocks() == {
         "17000000.gpu clock": "612 MHz",
         "17000000.gpu highest clock": "1020 MHz",
