@@ -69,9 +69,8 @@ def selftests(results: Path) -> str:
     rows = []
     for path in sorted(results.glob("*.json")):
         report = _selftest(path)
-        facts = [
-            f"{line['subject']}: {line['facts']['value']:.2%}, "
-            f"{line['facts']['ms_per_frame']:.0f} ms a frame"
+        matched = [
+            _matched(line["subject"], line["facts"])
             for line in report["lines"]
             if line["check"] == MASKS and line["outcome"] == Checked.WORKS.value
         ]
@@ -83,7 +82,7 @@ def selftests(results: Path) -> str:
                 _machine(environment),
                 report["bundle"]["name"],
                 f"{counts} GPU at work: {at_work['outcome']}",
-                "<br>".join(facts) or NOTHING,
+                "<br>".join(matched) or NOTHING,
                 f"{environment['date']}, {_facts(environment)}",
             ]
         )
@@ -144,11 +143,17 @@ def _bench(path: Path) -> tuple[Json, list[Json]]:
 def _selftest(path: Path) -> Json:
     try:
         report: Json = json.loads(path.read_text(encoding="utf-8"))
-        if report["kind"] != "selftest" or not report["environment"]:
+        if report["kind"] != "selftest" or not report["complete"]:
             raise ValueError
     except (ValueError, KeyError, TypeError):
-        raise Damaged(f"{path} is not what mrcfa selftest --json writes") from None
+        raise Damaged(f"{path} is not what a finished mrcfa selftest --json writes") from None
     return report
+
+
+def _matched(way: str, facts: Json) -> str:
+    text = f"{way}: {facts['value']:.2%}, {facts['ms_per_frame']:.0f} ms a frame"
+    clocks = [f"{name} {facts['gpu'][name]}" for name in facts.get("gpu", {}) if "clock" in name]
+    return f"{text} ({', '.join(clocks)})" if clocks else text
 
 
 def _machine(environment: Mapping[str, str]) -> str:

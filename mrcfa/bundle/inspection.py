@@ -1,4 +1,4 @@
-"""A bundle at a glance, with no graph or engine loaded: text for `mrcfa inspect`, JSON for reports."""
+"""A bundle at a glance, as text for `mrcfa inspect` and as JSON; no graph or engine is loaded."""
 
 import math
 from collections import Counter

@@ -23,6 +23,8 @@ _GPU_FIELDS = {
     "power limit": "power.limit",
     "memory": "memory.total",
 }
+_STEADY = ("name", "driver", "highest SM clock", "power limit", "memory")
+"""The fields that are the same for an idle GPU."""
 _GPU_STATE = {
     "SM clock": "clocks.sm",
     "memory clock": "clocks.mem",
@@ -51,6 +53,12 @@ def environment(threads: int | None = None) -> dict[str, str]:
     found["system"] = platform.platform()
     found["Python"] = platform.python_version()
     return found
+
+
+def gpu_facts() -> dict[str, str]:
+    """Name, driver and limits of the first GPU, at any time; empty where no tool reports them."""
+    found = _query_gpu({field: _GPU_FIELDS[field] for field in _STEADY})
+    return {f"GPU {field}": value for field, value in found.items()}
 
 
 def gpu_clocks() -> dict[str, str]:

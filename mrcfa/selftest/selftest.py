@@ -1,7 +1,7 @@
 """`mrcfa selftest` checks files, driver, GPUs and every way to run the bundle."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from mrcfa.machine import hardware
 from mrcfa.machine.drivers import cuda_needs
 from mrcfa.machine.hardware import Gpu
 from mrcfa.selftest.cpp import cpp_line
-from mrcfa.selftest.environment import environment, gpu_clocks
+from mrcfa.selftest.environment import environment, gpu_facts
 from mrcfa.selftest.findings import findings
 from mrcfa.selftest.line import Fault, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.processes import lines_of, pycuda_line, start_line
@@ -64,17 +64,25 @@ def verdict(lines: Sequence[Line]) -> str:
     return f"Passed: {named(ran)} match the reference. {text}"
 
 
-def report(bundle: Bundle, lines: Sequence[Line]) -> str:
-    """Results, machine and bundle as JSON text, for a bug report."""
+def surroundings(bundle: Bundle) -> dict[str, Any]:
+    """Machine, versions and bundle as JSON, for the report."""
+    return {
+        "machine": [asdict(finding) for finding in findings()],
+        "environment": environment() | gpu_facts(),
+        "bundle": facts(bundle),
+    }
+
+
+def report(around: Mapping[str, Any], lines: Sequence[Line], complete: bool = True) -> str:
+    """Results and their surroundings as JSON text; `complete` is false while checks are left."""
     content: dict[str, Any] = {
         "kind": "selftest",
         "mrcfa": mrcfa.__version__,
-        "passed": passed(lines),
-        "verdict": verdict(lines),
+        "complete": complete,
+        "passed": complete and passed(lines),
+        "verdict": verdict(lines) if complete else "It is at work, or was stopped.",
         "lines": [line.to_json() for line in lines],
-        "machine": [asdict(finding) for finding in findings()],
-        "environment": environment() | gpu_clocks(),
-        "bundle": facts(bundle),
+        **around,
     }
     return json.dumps(content, indent=1) + "\n"
 

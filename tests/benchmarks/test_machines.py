@@ -67,6 +67,37 @@ def test_a_gpu_names_its_section_with_driver_clocks_and_power_mode(reports):
         assert fact in text
 
 
+def test_a_selftest_is_a_row_with_what_ran_at_which_clocks(tmp_path):
+    def line(check, outcome, **facts):
+        return {"subject": "rtx fp16 sm75", "check": check, "outcome": outcome, "facts": facts}
+
+    gpu = {"SM clock": "1770 MHz", "power": "187 W"}
+    report = {
+        "kind": "selftest",
+        "complete": True,
+        "verdict": "Passed: all. 24 checks passed, 0 failed, 2 were not run.",
+        "lines": [
+            line("masks", "works", value=0.9987, ms_per_frame=2.5, gpu=gpu),
+            line("masks", "not run"),
+            line("GPU at work", "works"),
+        ],
+        "environment": {
+            "date": "2027-01-02",
+            "processor": "any",
+            "GPU": "Quadro RTX 6000 (sm_75)",
+            "GPU driver": "580.65.06",
+        },
+        "bundle": {"name": "mrcfa-demo"},
+    }
+    (tmp_path / "quadro.json").write_text(json.dumps(report))
+    assert selftests(tmp_path).splitlines()[2:] == [
+        "| Quadro RTX 6000 (sm_75); any | mrcfa-demo "
+        "| 24 checks passed, 0 failed, 2 were not run. GPU at work: works "
+        "| rtx fp16 sm75: 99.87%, 2 ms a frame (SM clock 1770 MHz) "
+        "| 2027-01-02, GPU driver 580.65.06 |"
+    ]
+
+
 def test_a_mark_around_an_old_table_gets_the_new_one(reports):
     page = "before\n<!-- benches -->\n| old |\n<!-- end of benches -->\nafter\n"
     text = updated(page, reports)

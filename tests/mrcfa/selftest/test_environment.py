@@ -1,7 +1,13 @@
 import pytest
 
 import mrcfa.selftest.environment
-from mrcfa.selftest.environment import device_memory_used, environment, gpu_clocks, gpu_state
+from mrcfa.selftest.environment import (
+    device_memory_used,
+    environment,
+    gpu_clocks,
+    gpu_facts,
+    gpu_state,
+)
 
 SMI = """#!/bin/sh
 case "$1" in
@@ -45,6 +51,19 @@ def test_clocks_power_and_driver_of_a_gpu_are_recorded(tool):
     assert found["GPU SM clock"] == "1770 MHz"
     assert found["GPU power limit"] == "260.00 W"
     assert device_memory_used() == 1537 * 2**20
+
+
+def test_what_an_idle_gpu_can_say_has_no_clocks_of_the_moment(tool):
+    tool("nvidia-smi", '#!/bin/sh\necho "$1" | sed "s/.*=//"\n')
+    assert gpu_facts() == {
+        "GPU name": "name",
+        "GPU driver": "driver_version",
+        "GPU highest SM clock": "clocks.max.sm",
+        "GPU power limit": "power.limit",
+        "GPU memory": "memory.total",
+    }
+    tool("nvidia-smi", "#!/bin/sh\nexit 6\n")
+    assert gpu_facts() == {}
 
 
 def test_a_jetsons_power_mode_is_recorded(tool):
