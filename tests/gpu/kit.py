@@ -294,7 +294,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--json", type=Path, default=Path("gpu-test.json"))
     chosen = parser.parse_args(words)
-    os.environ["PATH"] += f"{os.pathsep}/usr/local/cuda/bin"  # JetPack leaves it out
     bundle, target = chosen.bundle.absolute(), chosen.json.absolute()
     with TemporaryDirectory(prefix="mrcfa-gpu-test-") as folder:
         for count, lines in enumerate(answers(STEPS, bundle, Path(folder))):
