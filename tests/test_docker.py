@@ -79,6 +79,9 @@ def test_hadolint_complains_of_a_file_that_deserves_it(tmp_path, hadolint):
 def test_the_packages_of_the_distribution_exist(path):
     if shutil.which("apt-cache") is None:
         pytest.skip("apt packages: not run (this is no Debian)")
+    policy = subprocess.run(["apt-cache", "policy"], capture_output=True, text=True)
+    if "origin " not in policy.stdout:
+        pytest.skip("apt packages: not run (apt has no lists; apt-get update brings them)")
     installed = re.findall(r"--no-install-recommends (.*?) \\", path.read_text(encoding="utf-8"))
     for name in " ".join(installed).split():
         done = subprocess.run(["apt-cache", "show", name], capture_output=True, text=True)

@@ -18,7 +18,7 @@ from mrcfa.selftest.environment import environment, gpu_facts
 from mrcfa.selftest.findings import findings
 from mrcfa.selftest.line import Fault, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.processes import lines_of, pycuda_line, start_line
-from mrcfa.selftest.ways import SelftestWay, ways
+from mrcfa.selftest.ways import SelftestWay, in_order, ways
 
 MASKS = "masks"
 """Name of the check that compares masks with the reference's."""
@@ -31,7 +31,7 @@ def selftest(bundle: Bundle, cpp_tool: Path | None = None) -> Iterator[Line]:
     yield line_of("machine", "CUDA driver", _driver)
     yield line_of("machine", "GPU", lambda: _gpus(cards))
     used = False
-    for way in _listed(bundle):
+    for way in in_order(ways(bundle)):
         for line in _lines(bundle, way, cards):
             used |= way.cuda and line.outcome is Outcome.WORKS
             yield line
@@ -85,11 +85,6 @@ def report(around: Mapping[str, Any], lines: Sequence[Line], complete: bool = Tr
         **around,
     }
     return json.dumps(content, indent=1) + "\n"
-
-
-def _listed(bundle: Bundle) -> list[SelftestWay]:
-    """Ways to run the bundle, CPUs first: they show whether the bundle itself is sound."""
-    return sorted(ways(bundle), key=lambda way: way.cuda)
 
 
 def _lines(bundle: Bundle, way: SelftestWay, cards: Sequence[Gpu]) -> Iterator[Line]:

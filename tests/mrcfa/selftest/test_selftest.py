@@ -23,7 +23,7 @@ from mrcfa.selftest.expected import WARM_UP, Expected
 from mrcfa.selftest.line import Outcome
 from mrcfa.selftest.processes import lines_of, python
 from mrcfa.selftest.selftest import passed, selftest, verdict
-from mrcfa.selftest.ways import ways
+from mrcfa.selftest.ways import in_order, ways
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +118,23 @@ def test_a_check_that_hangs_loses_no_earlier_result(bundle, command, only, monke
     code, _, _ = command("selftest", bundle("b0"), "--json", "selftest.json")
     assert code == 130
     assert len(json.loads((tmp_path / "selftest.json").read_text())["lines"]) > 3
+
+
+def test_the_gpus_answers_come_before_slow_ways_to_run_on_a_cpu(bundle):
+    def way(name, precision, cuda):
+        return replace(
+            next(ways(Bundle.open(bundle("b0")))), name=name, precision=precision, cuda=cuda
+        )
+
+    cpu, fp16, eight = (
+        way("cpu", "fp32", False),
+        way("fp16", "fp16", False),
+        way("8", "int8", False),
+    )
+    engine, eight_on_gpu = way("engine", "fp16", True), way("8 on a GPU", "int8", True)
+    listed = [eight, fp16, eight_on_gpu, engine, cpu]
+    assert in_order(listed) == [cpu, eight_on_gpu, engine, eight, fp16]
+    assert [each.name for each in listed if each.emulated] == ["8"]
 
 
 def test_a_flipped_weight_byte_with_a_true_hash_fails_by_agreement(copy, command, only):
