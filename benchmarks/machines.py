@@ -4,7 +4,8 @@
 
 `benchmarks/results` holds reports as they are: `.jsonl` is by `mrcfa bench --json`, `.json` by
 `mrcfa selftest --json`. In a page the text between two marks is replaced: `<!-- benches -->` to
-`<!-- end of benches -->`, and likewise for `selftests` and `speed`.
+`<!-- end of benches -->`, and likewise for `selftests` and `speed`. Text for which there is no
+report yet stays.
 """
 
 import json
@@ -17,7 +18,7 @@ from mrcfa.benchmarks.footprint import Footprint
 from mrcfa.benchmarks.result import Outcome
 from mrcfa.benchmarks.speed import Ratio
 from mrcfa.benchmarks.table import COLUMNS, NOTHING, memory_mb
-from mrcfa.errors import Damaged, NotFound
+from mrcfa.errors import Damaged
 from mrcfa.machine.files import write_whole
 from mrcfa.model.config import Method
 from mrcfa.selftest.line import Outcome as Checked
@@ -86,6 +87,8 @@ def selftests(results: Path) -> str:
                 f"{environment['date']}, {_facts(environment)}",
             ]
         )
+    if not rows:
+        return ""
     columns = ("machine", "bundle", "checks", "pixels with the reference's class", "run")
     return _markdown(columns, rows)
 
@@ -97,7 +100,7 @@ def speed(results: Path) -> str:
         if all(name in rows and rows[name]["speed"] for name in _IN_README):
             break
     else:
-        raise NotFound(f"no report in {results} has the rows {', '.join(_IN_README)}")
+        return ""
     peer = next(name for name in rows if name.startswith("segformer"))
     texts: list[list[str]] = []
     for name, words in _IN_README.items():
@@ -122,12 +125,13 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
 
 
 def updated(page: str, results: Path) -> str:
-    """The text of a page with its tables written anew."""
+    """The text of a page, with each table written anew for which there are reports."""
     for word, table in TABLES.items():
         marked = re.compile(rf"(<!-- {word} -->\n).*?(<!-- end of {word} -->)", re.DOTALL)
-        if found := marked.search(page):
+        text = table(results)
+        if text and (found := marked.search(page)):
             start, end = page[: found.end(1)], page[found.start(2) :]
-            page = f"{start}\n{table(results)}\n\n{end}"
+            page = f"{start}\n{text}\n\n{end}"
     return page
 
 

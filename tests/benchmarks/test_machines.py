@@ -9,7 +9,7 @@ from naming import naming
 from mrcfa.benchmarks.machines import TABLES, benches, selftests, speed, updated
 from mrcfa.benchmarks.result import Outcome
 from mrcfa.benchmarks.table import cells, shown
-from mrcfa.errors import Damaged, NotFound
+from mrcfa.errors import Damaged
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -107,6 +107,22 @@ def test_a_mark_around_an_old_table_gets_the_new_one(reports):
     assert updated(text, reports) == text
 
 
+def test_readmes_table_has_the_reports_figures(benched, reports):
+    clip, stream = (
+        next(row.speed.percentile_ms(50) for row in benched.rows if row.name == name)
+        for name in ("eager-clip", "onnxruntime:cpu fp32")
+    )
+    lines = speed(reports).splitlines()
+    assert "single-frame SegFormer-b0" in lines[0]
+    assert f"| {clip:.0f} | 1 |" in lines[2]
+    assert f"| **{stream:.0f}** | **" in lines[4]
+
+
+def test_text_without_a_report_stays(tmp_path):
+    page = "".join(f"<!-- {word} -->\nold\n<!-- end of {word} -->\n" for word in TABLES)
+    assert updated(page, tmp_path) == page
+
+
 def test_a_report_that_is_none_is_named(tmp_path):
     (tmp_path / "here.jsonl").write_text("not JSON")
     (tmp_path / "there.json").write_text('{"kind": "gpu-test"}')
@@ -114,6 +130,3 @@ def test_a_report_that_is_none_is_named(tmp_path):
         benches(tmp_path)
     with pytest.raises(Damaged, match=naming(tmp_path / "there.json")):
         selftests(tmp_path)
-    (tmp_path / "here.jsonl").unlink()
-    with pytest.raises(NotFound, match=naming(tmp_path, "eager-clip")):
-        speed(tmp_path)
