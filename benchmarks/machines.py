@@ -105,14 +105,17 @@ def speed(results: Path) -> str:
     texts: list[list[str]] = []
     for name, words in _IN_README.items():
         clip, bold = rows[name]["times_as_fast_as_eager_clip"], "**" * words.startswith("**")
-        ratio = f"{clip['value']:.1f} times as fast" if clip else "1"
-        of_peer = f"{rows[name]['time_over_peer']['value']:.2f}"
-        if not texts:
-            of_peer += " of its time"
+        ratio = f"{clip['value']:.1f}×" if clip else "1×"
+        of_peer = f"{rows[name]['time_over_peer']['value']:.2f}×"
         figures = (f"{rows[name]['speed']['p50_ms']:.0f}", ratio, of_peer)
         texts.append([words, *(f"{bold}{figure}{bold}" for figure in figures)])
     title = peer.partition(" ")[0].replace("segformer", "SegFormer")
-    columns = ("", "ms a mask", "against the paper's clip model", f"against single-frame {title}")
+    columns = (
+        "",
+        "ms per mask",
+        "speed, relative to the paper's clip model",
+        f"time, relative to single-frame {title}",
+    )
     return _markdown(columns, texts)
 
 

@@ -114,7 +114,7 @@ def test_readmes_table_has_the_reports_figures(benched, reports):
     )
     lines = speed(reports).splitlines()
     assert "single-frame SegFormer-b0" in lines[0]
-    assert f"| {clip:.0f} | 1 |" in lines[2]
+    assert f"| {clip:.0f} | 1× |" in lines[2]
     assert f"| **{stream:.0f}** | **" in lines[4]
 
 
