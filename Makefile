@@ -68,7 +68,7 @@ release-bundle: | $(STAMP)
 # Measures this machine for docs/benchmarks.md: `make results MACHINE=epyc`. Close other programs.
 results: $(DEMO)/manifest.json | $(STAMP)
 	test -n "$(MACHINE)" || { echo "name the machine: make results MACHINE=epyc" >&2; exit 2; }
-	$(BIN)/mrcfa bench bundles/vspw-b1 --threads $$(nproc) --frames 20 --drift 0 \
+	$(BIN)/mrcfa bench --threads $$(nproc) --frames 20 --drift 0 \
 		--json benchmarks/results/$(MACHINE).jsonl --report build/report.html
 	$(BIN)/mrcfa selftest $(DEMO) --json benchmarks/results/$(MACHINE).json
 	$(BIN)/python -m mrcfa.benchmarks.machines
