@@ -158,7 +158,9 @@ def _selftest(path: Path) -> Json:
 
 
 def _matched(way: str, facts: Json) -> str:
-    text = f"{way}: {facts['value']:.2%}, {facts['ms_per_frame']:.0f} ms a frame"
+    text = f"{way}: {facts['value']:.2%}"
+    if "ms_per_frame" in facts:
+        text += f", {facts['ms_per_frame']:.0f} ms a frame"
     clocks = [f"{name} {facts['gpu'][name]}" for name in facts.get("gpu", {}) if "clock" in name]
     return f"{text} ({', '.join(clocks)})" if clocks else text
 
