@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 DEMO := bundles/demo
 WORLD := bundles/sample
 
-.PHONY: demo test test-rest test-all gpu-test lint venv clean
+.PHONY: demo test test-rest test-all gpu-test release-bundle results lint venv clean
 
 # Runs the included demo model on videos that training never saw: engines, masks, metrics, speed.
 demo: $(DEMO)/manifest.json $(WORLD)
@@ -41,9 +41,37 @@ test-all:
 		&& $(MAKE) test && $(MAKE) test-rest
 
 # For a machine with a GPU; gpu-test.json lists everything that the machine lacks as "not run".
+# JetPack has CUDA's programs, but not in PATH.
 gpu-test: venv build/headers $(DEMO)/manifest.json
-	! command -v nvidia-smi > /dev/null || $(BIN)/python -m pip install --quiet nvidia-cuda-sanitizer-api
-	$(BIN)/python tests/gpu/kit.py $(DEMO) --json gpu-test.json
+	! command -v nvidia-smi > /dev/null \
+		|| $(BIN)/python -m pip install --quiet --only-binary :all: "nvidia-cuda-sanitizer-api>=12" \
+		|| echo "compute-sanitizer: no wheel for this machine"
+	PATH="$$PATH:/usr/local/cuda/bin" $(BIN)/python tests/gpu/kit.py $(DEMO) --json gpu-test.json
+
+# The demo for somebody without torch: all precisions, and engines for Turing, Ampere with Ada, and
+# Blackwell. It takes a quarter of an hour, most of it for the loss of 8 bits.
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' mrcfa/__init__.py)
+RELEASE := mrcfa-demo-$(VERSION)
+release-bundle: | $(STAMP)
+	rm -rf bundles/calibration
+	$(BIN)/mrcfa sample bundles/calibration --videos 1 --train 8 --frames 16
+	$(BIN)/mrcfa export --demo --size 384x672 --frame 480x864 --variants fp32,fp16,fp32-gpu \
+		-o bundles/$(RELEASE) --force
+	$(BIN)/mrcfa quantize bundles/$(RELEASE) --data bundles/calibration --frames 32 --precision int8
+	$(BIN)/mrcfa quantize bundles/$(RELEASE) --data bundles/calibration --frames 32 --precision fp8
+	$(BIN)/mrcfa build bundles/$(RELEASE) --flavour rtx --sm 75
+	$(BIN)/mrcfa build bundles/$(RELEASE) --flavour rtx --sm 86 --sm 89
+	$(BIN)/mrcfa build bundles/$(RELEASE) --flavour rtx --sm 120
+	tar -cf bundles/$(RELEASE).tar --sort=name --owner=0 --group=0 --numeric-owner -C bundles $(RELEASE)
+	@echo "wrote bundles/$(RELEASE).tar"
+
+# Measures this machine for docs/benchmarks.md: `make results MACHINE=epyc`. Close other programs.
+results: $(DEMO)/manifest.json | $(STAMP)
+	test -n "$(MACHINE)" || { echo "name the machine: make results MACHINE=epyc" >&2; exit 2; }
+	$(BIN)/mrcfa bench --threads $$(nproc) --frames 20 --drift 0 \
+		--json benchmarks/results/$(MACHINE).jsonl --report build/report.html
+	$(BIN)/mrcfa selftest $(DEMO) --json benchmarks/results/$(MACHINE).json
+	$(BIN)/python -m mrcfa.benchmarks.machines
 
 # Headers for the C++ tests; without them these tests report "not run".
 build/headers:

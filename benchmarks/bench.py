@@ -10,7 +10,6 @@ from mrcfa.backends import Arrays, Unfit
 from mrcfa.benchmarks.clip import Images, benchmark_clip, looped
 from mrcfa.benchmarks.compiled import peer_costs
 from mrcfa.benchmarks.contenders import Contender, Role, contenders, reference
-from mrcfa.benchmarks.environment import environment, gpu_clocks, gpu_state
 from mrcfa.benchmarks.evaluate import EvalOptions
 from mrcfa.benchmarks.footprint import footprint
 from mrcfa.benchmarks.layer_times import LayerTime, slowest_layers
@@ -33,6 +32,7 @@ from mrcfa.bundle.manifest import Device
 from mrcfa.errors import InvalidValue, MrcfaError
 from mrcfa.machine.extras import MissingExtra
 from mrcfa.machine.hardware import usable_cores
+from mrcfa.selftest.environment import environment, gpu_clocks, gpu_state
 
 Show = Callable[[str, float], None]
 """Progress callback: the name of the current step, and the share of it that is done (0 to 1)."""

@@ -62,9 +62,9 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
 
     from mrcfa.backends.records import is_address
     from mrcfa.benchmarks.contenders import CHOICES, contenders
-    from mrcfa.benchmarks.environment import device_memory_used
     from mrcfa.bundle import Bundle
     from mrcfa.bundle.manifest import Device
+    from mrcfa.selftest.environment import device_memory_used
 
     opened = Bundle.open(bundle)
     names = (contender,) if is_address(contender) else CHOICES

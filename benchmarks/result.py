@@ -15,13 +15,13 @@ from mrcfa.benchmarks.layer_times import LayerTime
 from mrcfa.benchmarks.parity import MARKS, Mask
 from mrcfa.benchmarks.precisions import Precision, precisions
 from mrcfa.benchmarks.speed import Ratio, Speed, ratio
-from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.bundle import Bundle
 from mrcfa.bundle.checks import Check
+from mrcfa.bundle.inspection import facts
 from mrcfa.bundle.manifest import Device, PlanCost
 from mrcfa.bundle.parity import SAME_CLASS
 from mrcfa.bundle.precisions import EIGHT_BITS
 from mrcfa.errors import InvalidValue, named
-from mrcfa.machine.files import sha256
 
 PICTURED = 3
 """Number of frames whose masks the report shows."""
@@ -204,8 +204,7 @@ class Result:
         """
         run = {
             "kind": "run",
-            "bundle": str(self.bundle.path),
-            "manifest_sha256": sha256(self.bundle.path / MANIFEST),
+            "bundle": facts(self.bundle),
             "options": {
                 **asdict(self.options),
                 "video": str(self.options.video or "synthetic"),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mrcfa.benchmarks import precisions
+from mrcfa.benchmarks.footprint import Footprint
 from mrcfa.benchmarks.result import Outcome, Result, Row
 from mrcfa.bundle.manifest import Device
 from mrcfa.errors import named
@@ -38,9 +39,6 @@ def shown(result: Result) -> list[Row]:
 def cells(result: Result, row: Row) -> list[str]:
     """One text per column of `COLUMNS`."""
     speed, foot = row.speed, row.footprint
-    memory = f"{foot.peak_bytes / 1e6:.0f}" if foot and foot.peak_bytes else NOTHING
-    if foot and foot.device_bytes is not None:
-        memory += f" + {foot.device_bytes / 1e6:.0f} GPU"
     slow = result.slowdown(row)
     return [
         row.name + (f", {slow.value:.1f} times as slow as fp32" if slow and slow.value > 1 else ""),
@@ -50,9 +48,18 @@ def cells(result: Result, row: Row) -> list[str]:
         str(result.faster_than_clip(row) or NOTHING),
         str(result.time_of_peer(row) or NOTHING),
         row.verdict.value,
-        memory,
+        memory_mb(foot),
         f"{foot.start_s:.1f}" if foot else NOTHING,
     ]
+
+
+def memory_mb(footprint: Footprint | None) -> str:
+    """The peak memory of a process, and what it took on the GPU."""
+    peak = footprint and footprint.peak_bytes
+    text = f"{peak / 1e6:.0f}" if peak else NOTHING
+    if footprint and footprint.device_bytes is not None:
+        text += f" + {footprint.device_bytes / 1e6:.0f} GPU"
+    return text
 
 
 def notes(result: Result) -> list[str]:

@@ -11,10 +11,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mrcfa.bundle.archives import archive_refusal
 from mrcfa.bundle.graph_file import check_graph
 from mrcfa.bundle.manifest import Device, Engine, FileEntry, Graph, Manifest, Variant
 from mrcfa.bundle.precisions import EIGHT_BITS, PREFERRED, precision_named
-from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState, named
+from mrcfa.errors import (
+    AlreadyExists,
+    Damaged,
+    InvalidValue,
+    NotFound,
+    Unsupported,
+    WrongState,
+    named,
+)
 from mrcfa.machine.files import locked, replaced, sha256, write_errors_reported, write_whole
 from mrcfa.model.config import Config
 
@@ -40,6 +49,8 @@ class Bundle:
     def open(cls, path: str | Path) -> "Bundle":
         path = Path(path)
         source = path / MANIFEST
+        if refusal := archive_refusal(path):
+            raise InvalidValue(refusal)
         if not source.is_file():
             raise NotFound(
                 f"{path} is no bundle: it has no {MANIFEST}; make one with: mrcfa export -o {path}"

@@ -1,15 +1,18 @@
-"""The text of `mrcfa inspect`: a bundle at a glance, without loading its graphs or engines."""
+"""A bundle at a glance, as text for `mrcfa inspect` and as JSON; no graph or engine is loaded."""
 
 import math
 from collections import Counter
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
-from mrcfa.bundle import Bundle
+from mrcfa.bundle import MANIFEST, Bundle
 from mrcfa.bundle.flavours import Flavour
 from mrcfa.bundle.layers import narrow_products, read_layers
 from mrcfa.bundle.manifest import STATE, Engine, PlanCost, Quantization, TensorSpec, Variant
 from mrcfa.errors import named
+from mrcfa.machine.files import sha256
 from mrcfa.model.config import Config
 
 _PRODUCTS = {flavour.value: flavour.product for flavour in Flavour}
@@ -48,6 +51,23 @@ def summary(bundle: Bundle) -> str:
         else ["engines: none; build them with: mrcfa build " + str(bundle.path)]
     )
     return "\n\n".join("\n".join(lines) for lines in blocks)
+
+
+def facts(bundle: Bundle) -> dict[str, Any]:
+    """What a report of a measurement says about its bundle, as JSON."""
+    manifest = bundle.manifest
+    return {
+        "name": bundle.path.name,
+        "manifest_sha256": sha256(bundle.path / MANIFEST),
+        "exported_by": manifest.mrcfa,
+        "config": asdict(manifest.config),
+        "frame": manifest.frame,
+        "streams": manifest.streams,
+        "output": manifest.output.value,
+        "weights": asdict(manifest.weights),
+        "variants": {name: variant.note for name, variant in manifest.variants.items()},
+        "engines": [asdict(engine) for engine in manifest.engines],
+    }
 
 
 def _variant_lines(name: str, variant: Variant) -> list[str]:

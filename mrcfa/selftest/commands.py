@@ -32,18 +32,21 @@ def selftest(
     """Check every way to run a bundle on this machine; exit code 1 if a check fails."""
     from mrcfa.bundle import Bundle
     from mrcfa.machine.files import check_writable, write_whole
-    from mrcfa.selftest.selftest import passed, report, verdict
+    from mrcfa.selftest.selftest import passed, report, surroundings, verdict
     from mrcfa.selftest.selftest import selftest as lines_of
 
     if json_file is not None:
         check_writable(json_file)
     opened, lines = Bundle.open(bundle), []
+    around = {} if json_file is None else surroundings(opened)
     for line in lines_of(opened, cpp_tool):
         lines.append(line)
         typer.echo(str(line))
+        if json_file is not None:  # after each check: one that hangs must not lose the others
+            write_whole(json_file, report(around, lines, complete=False).encode())
     typer.echo(verdict(lines))
     if json_file is not None:
-        write_whole(json_file, report(opened, lines).encode())
+        write_whole(json_file, report(around, lines).encode())
         typer.echo(f"wrote {json_file}")
     raise typer.Exit(0 if passed(lines) else 1)
 

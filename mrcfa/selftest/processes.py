@@ -151,7 +151,7 @@ def tool_path(given: Path | None) -> Path:
     found = shutil.which("mrcfa-segment") or (built if built.is_file() else None)
     if found is None:
         raise NotRun(
-            f"mrcfa-segment is neither on PATH nor at {built}; engines/cpp/README.md says how to "
-            "build it"
+            "mrcfa-segment is neither on PATH nor in build/cpp of the clone; "
+            "engines/cpp/README.md says how to build it"
         )
     return Path(found)

@@ -1,24 +1,24 @@
 """`mrcfa selftest` checks files, driver, GPUs and every way to run the bundle."""
 
 import json
-import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import mrcfa
-from mrcfa.bundle import MANIFEST, Bundle
+from mrcfa.bundle import Bundle
+from mrcfa.bundle.inspection import facts
 from mrcfa.errors import named
 from mrcfa.machine import hardware
 from mrcfa.machine.drivers import cuda_needs
-from mrcfa.machine.files import sha256
 from mrcfa.machine.hardware import Gpu
 from mrcfa.selftest.cpp import cpp_line
+from mrcfa.selftest.environment import environment, gpu_facts
 from mrcfa.selftest.findings import findings
 from mrcfa.selftest.line import Fault, Found, Line, NotRun, Outcome, line_of
 from mrcfa.selftest.processes import lines_of, pycuda_line, start_line
-from mrcfa.selftest.ways import SelftestWay, ways
+from mrcfa.selftest.ways import SelftestWay, in_order, ways
 
 MASKS = "masks"
 """Name of the check that compares masks with the reference's."""
@@ -31,7 +31,7 @@ def selftest(bundle: Bundle, cpp_tool: Path | None = None) -> Iterator[Line]:
     yield line_of("machine", "CUDA driver", _driver)
     yield line_of("machine", "GPU", lambda: _gpus(cards))
     used = False
-    for way in _listed(bundle):
+    for way in in_order(ways(bundle)):
         for line in _lines(bundle, way, cards):
             used |= way.cuda and line.outcome is Outcome.WORKS
             yield line
@@ -64,36 +64,27 @@ def verdict(lines: Sequence[Line]) -> str:
     return f"Passed: {named(ran)} match the reference. {text}"
 
 
-def report(bundle: Bundle, lines: Sequence[Line]) -> str:
-    """Results, machine and bundle as JSON text, for a bug report."""
-    manifest = bundle.manifest
+def surroundings(bundle: Bundle) -> dict[str, Any]:
+    """Machine, versions and bundle as JSON, for the report."""
+    return {
+        "machine": [asdict(finding) for finding in findings()],
+        "environment": environment() | gpu_facts(),
+        "bundle": facts(bundle),
+    }
+
+
+def report(around: Mapping[str, Any], lines: Sequence[Line], complete: bool = True) -> str:
+    """Results and their surroundings as JSON text; `complete` is false while checks are left."""
     content: dict[str, Any] = {
         "kind": "selftest",
         "mrcfa": mrcfa.__version__,
-        "passed": passed(lines),
-        "verdict": verdict(lines),
+        "complete": complete,
+        "passed": complete and passed(lines),
+        "verdict": verdict(lines) if complete else "It is at work, or was stopped.",
         "lines": [line.to_json() for line in lines],
-        "machine": [asdict(finding) for finding in findings()],
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "bundle": {
-            "name": bundle.path.name,
-            "manifest_sha256": sha256(bundle.path / MANIFEST),
-            "exported_by": manifest.mrcfa,
-            "config": asdict(manifest.config),
-            "frame": manifest.frame,
-            "output": manifest.output.value,
-            "weights": asdict(manifest.weights),
-            "variants": {name: variant.note for name, variant in manifest.variants.items()},
-            "engines": [asdict(engine) for engine in manifest.engines],
-        },
+        **around,
     }
     return json.dumps(content, indent=1) + "\n"
-
-
-def _listed(bundle: Bundle) -> list[SelftestWay]:
-    """Ways to run the bundle, CPUs first: they show whether the bundle itself is sound."""
-    return sorted(ways(bundle), key=lambda way: way.cuda)
 
 
 def _lines(bundle: Bundle, way: SelftestWay, cards: Sequence[Gpu]) -> Iterator[Line]:

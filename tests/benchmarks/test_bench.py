@@ -7,7 +7,7 @@ import pytest
 
 import mrcfa.benchmarks.bench
 import mrcfa.benchmarks.contenders
-import mrcfa.benchmarks.environment
+import mrcfa.selftest.environment
 from mrcfa.backends import Options, open_backend
 from mrcfa.benchmarks.bench import bench
 from mrcfa.benchmarks.contenders import Role, contenders
@@ -176,7 +176,7 @@ def test_an_onnxruntime_stream_starts_without_torch(bundle, peer_cache, tmp_path
 
 def test_what_each_further_stream_takes_on_a_gpu_is_measured(bundle, monkeypatch):
     used = iter([100, 900, 1500])
-    monkeypatch.setattr(mrcfa.benchmarks.environment, "device_memory_used", lambda: next(used))
+    monkeypatch.setattr(mrcfa.selftest.environment, "device_memory_used", lambda: next(used))
     real = contenders
 
     def on_a_gpu(*arguments):

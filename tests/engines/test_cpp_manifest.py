@@ -5,6 +5,7 @@ thing that an error names.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,6 +75,16 @@ def linked_away(folder: Path) -> None:
     (folder / "decoder.onnx").symlink_to(folder.parent / "elsewhere.onnx")
 
 
+def packed(folder: Path, kind: str) -> None:
+    """An archive has the folder's place and name."""
+    whole = folder.with_name("whole")
+    folder.rename(whole)
+    (whole / MANIFEST).rename(whole / "moved")
+    shutil.make_archive(str(whole), kind, whole, "moved")
+    (made,) = folder.parent.glob("whole.*")
+    made.rename(folder)
+
+
 def changed(file: Path) -> None:
     content = file.read_bytes()
     write(file, content[:-1] + bytes([content[-1] ^ 1]))
@@ -81,6 +92,11 @@ def changed(file: Path) -> None:
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "no manifest": lambda path: (path / MANIFEST).unlink(),
+    **{
+        f"a {kind} in place of the folder": lambda path, kind=kind: packed(path, kind)
+        for kind in ("tar", "zip", "gztar", "bztar", "xztar")
+    },
+    "a file that is no archive": lambda path: [packed(path, "tar"), write(path, b"ustar")],
     "a newer format": lambda path: edit(path, format=3),
     "an older format": lambda path: edit(path, format=1),
     "a format of text": lambda path: edit(path, format="one's"),

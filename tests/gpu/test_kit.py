@@ -239,6 +239,48 @@ def test_without_a_gpu_the_suite_on_the_gpu_passes_nothing():
     assert found.facts["not_run"] == [SIMULATED, "not run: no GPU is visible here"]
 
 
+def test_a_selftest_that_hangs_fails_with_what_it_had_found(bundle, tmp_path, monkeypatch):
+    def hanging(command, limit_s):
+        Path(command[-1]).write_text('{"complete": false, "lines": ["files"]}')
+        raise kit.Fault("it did not end within 25 minutes", "look", tail=[])
+
+    monkeypatch.setattr(kit, "output_of", hanging)
+    line = kit.line(step("selftest", kit.selftest), bundle("b0"), tmp_path)
+    assert (line.outcome, line.facts["report"]["lines"]) == (FAILS, ["files"])
+
+
+@pytest.fixture
+def cmake(tmp_path, monkeypatch):
+    """`cmake(script)`: the kit's line on mrcfa-segment with this program in place of CMake."""
+
+    def found(script):
+        (tmp_path / "cmake").write_text(f"#!/bin/sh\n{script}\n")
+        for name in ("cmake", "c++"):
+            (tmp_path / name).touch()
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        monkeypatch.setattr(kit, "_this_python", dict)
+        monkeypatch.setattr(kit, "ROOT", tmp_path)
+        return step("mrcfa-segment", kit.segment_program).check(None, tmp_path, 30.0)
+
+    return found
+
+
+def test_mrcfa_segment_is_compiled_with_the_tensorrt_whose_headers_are_here(cmake):
+    assert cmake("exit 0").facts == {"tensorrt": "tensorrt"}
+    only_rtx = 'case "$*" in *=tensorrt) echo "TensorRT was not found."; exit 1;; esac'
+    assert cmake(only_rtx).facts == {"tensorrt": "rtx"}
+    none = 'case "$*" in *=tensorrt|*=rtx) echo "TensorRT was not found."; exit 1;; esac'
+    assert cmake(none).facts == {"tensorrt": "OFF"}
+
+
+def test_mrcfa_segment_without_headers_is_not_run_and_one_that_does_not_compile_fails(cmake):
+    with pytest.raises(kit.NotRun, match=naming("headers")):
+        cmake('echo "ONNX Runtime\'s headers were"; echo "  not found."; exit 1')
+    with pytest.raises(kit.Fault, match=naming("cmake", 2)):
+        cmake('case "$*" in *--build*) echo "syntax error"; exit 2;; esac')
+
+
 def test_a_selftest_without_a_report_fails(bundle, tmp_path):
     broken = Bundle(tmp_path / "nowhere", Bundle.open(bundle("b0")).manifest)
     with pytest.raises(kit.Fault, match="no report"):

@@ -1,5 +1,8 @@
 #include "bundle.hpp"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -15,12 +18,47 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 
+struct Signature {
+  std::size_t offset;
+  std::string_view bytes;
+  const char* kind;
+  const char* command;
+};
+
+/// The table of mrcfa/bundle/archives.py.
+constexpr std::array<Signature, 6> kArchives = {{
+    {0, "PK\x03\x04", "zip", "unzip"},
+    {257, "ustar", "tar", "tar xf"},
+    {0, "\x1f\x8b", "gzip", "tar xf"},
+    {0, "BZh", "bzip2", "tar xf"},
+    {0, {"\xfd" "7zXZ\0", 6}, "xz", "tar xf"},
+    {0, "\x28\xb5\x2f\xfd", "zstd", "tar xf"},
+}};
+
+/// Throws an Error with the command that unpacks it if `path` is an archive.
+void refuse_archive(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) {
+    return;
+  }
+  const std::string start = content_of(path, 512);
+  for (const Signature& each : kArchives) {
+    const std::size_t offset = std::min(each.offset, start.size());
+    if (start.compare(offset, each.bytes.size(), each.bytes) == 0) {
+      throw Error(path.string() + " is a " + each.kind +
+                  " archive, and a bundle is a folder; unpack it with: " + each.command + " " +
+                  path.string());
+    }
+  }
+}
+
 }  // namespace
 
 Bundle Bundle::open(fs::path path) {
   if (!path.has_filename()) {
     path = path.parent_path();  // "bundles/b1/" is "bundles/b1" in every message
   }
+  refuse_archive(path);
   const fs::path source = path / kManifest;
   std::error_code ignored;
   if (!fs::is_regular_file(source, ignored)) {

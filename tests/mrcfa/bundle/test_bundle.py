@@ -18,7 +18,14 @@ from tomorrow import add_unknown_fields
 from mrcfa.bundle import EXPECTED, MANIFEST, Bundle, write_bundle
 from mrcfa.bundle.manifest import Device, Engine
 from mrcfa.data.synthetic import drifting_clip
-from mrcfa.errors import AlreadyExists, Damaged, NotFound, Unsupported, WrongState
+from mrcfa.errors import (
+    AlreadyExists,
+    Damaged,
+    InvalidValue,
+    NotFound,
+    Unsupported,
+    WrongState,
+)
 from mrcfa.machine.files import CannotWrite
 from mrcfa.model.config import Backbone
 from mrcfa.stream.stream import Stream
@@ -212,6 +219,18 @@ def test_a_manifest_that_is_none_is_one_sentence(tmp_path, text, kind):
 def test_a_directory_without_manifest_is_no_bundle(tmp_path):
     with pytest.raises(NotFound, match=naming(tmp_path, MANIFEST, "mrcfa export")):
         Bundle.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [("tar", "tar xf"), ("zip", "unzip"), ("gztar", "tar xf"), ("xztar", "tar xf")],
+)
+def test_an_archive_in_place_of_a_folder_gets_the_command_that_unpacks_it(tmp_path, kind, command):
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / MANIFEST).write_text("{}")
+    made = shutil.make_archive(str(tmp_path / "packed"), kind, tmp_path, "bundle")
+    with pytest.raises(InvalidValue, match=naming(f"{command} {made}")):
+        Bundle.open(made)
 
 
 def test_a_new_bundle_replaces_only_a_bundle_and_only_by_force(copy, tmp_path):

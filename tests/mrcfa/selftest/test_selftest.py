@@ -23,7 +23,7 @@ from mrcfa.selftest.expected import WARM_UP, Expected
 from mrcfa.selftest.line import Outcome
 from mrcfa.selftest.processes import lines_of, python
 from mrcfa.selftest.selftest import passed, selftest, verdict
-from mrcfa.selftest.ways import ways
+from mrcfa.selftest.ways import in_order, ways
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,9 @@ def test_without_a_gpu_what_can_run_works_and_the_rest_says_why_not(bundle, comm
         assert line in told
     report = json.loads((tmp_path / "selftest.json").read_text())
     assert report["passed"] is True
+    assert report["complete"] is True
     assert report["bundle"]["config"]["backbone"] == "b0"
+    assert report["environment"].keys() >= {"date", "mrcfa", "processor", "onnxruntime", "system"}
     lines = {(line["subject"], line["check"]): line for line in report["lines"]}
     facts = lines["onnxruntime:cpu fp32", "masks"]["facts"]
     assert facts["value"] >= facts["threshold"] == 0.999
@@ -101,6 +103,38 @@ def test_the_time_per_frame_leaves_out_frames_in_which_graphs_are_recorded(bundl
     assert expected.agreement(expected.masks, limits, seconds).facts["ms_per_frame"] == 500
     for untimed in ((), seconds[:WARM_UP]):
         assert "ms_per_frame" not in expected.agreement(expected.masks, limits, untimed).facts
+
+
+def test_a_check_that_hangs_loses_no_earlier_result(bundle, command, only, monkeypatch, tmp_path):
+    only()
+
+    def hanging(bundle, tool):
+        report = json.loads((tmp_path / "selftest.json").read_text())
+        assert (report["complete"], report["passed"]) == (False, False)
+        assert [line["check"] for line in report["lines"][:3]] == ["files", "CUDA driver", "GPU"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(room, "cpp_line", hanging)
+    code, _, _ = command("selftest", bundle("b0"), "--json", "selftest.json")
+    assert code == 130
+    assert len(json.loads((tmp_path / "selftest.json").read_text())["lines"]) > 3
+
+
+def test_the_gpus_answers_come_before_slow_ways_to_run_on_a_cpu(bundle):
+    def way(name, precision, cuda):
+        return replace(
+            next(ways(Bundle.open(bundle("b0")))), name=name, precision=precision, cuda=cuda
+        )
+
+    cpu, fp16, eight = (
+        way("cpu", "fp32", False),
+        way("fp16", "fp16", False),
+        way("8", "int8", False),
+    )
+    engine, eight_on_gpu = way("engine", "fp16", True), way("8 on a GPU", "int8", True)
+    listed = [eight, fp16, eight_on_gpu, engine, cpu]
+    assert in_order(listed) == [cpu, eight_on_gpu, engine, eight, fp16]
+    assert [each.name for each in listed if each.emulated] == ["8"]
 
 
 def test_a_flipped_weight_byte_with_a_true_hash_fails_by_agreement(copy, command, only):

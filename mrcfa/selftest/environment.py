@@ -1,4 +1,4 @@
-"""Facts about the benchmark's machine: processor, packages, GPU clocks, power mode."""
+"""Facts about the machine of a measurement: processor, packages, GPU clocks, power mode."""
 
 import os
 import platform
@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import mrcfa
+from mrcfa.machine.commit import commit
 from mrcfa.machine.hardware import first_gpu_bus
 from mrcfa.selftest.findings import findings
 
@@ -20,9 +21,10 @@ _GPU_FIELDS = {
     "highest SM clock": "clocks.max.sm",
     "memory clock": "clocks.mem",
     "power limit": "power.limit",
+    "memory": "memory.total",
 }
-
-
+_STEADY = ("name", "driver", "highest SM clock", "power limit", "memory")
+"""The fields that are the same for an idle GPU."""
 _GPU_STATE = {
     "SM clock": "clocks.sm",
     "memory clock": "clocks.mem",
@@ -31,13 +33,16 @@ _GPU_STATE = {
 }
 
 
-def environment(threads: int) -> dict[str, str]:
-    """Name -> text of every fact about this machine that speed depends on."""
+def environment(threads: int | None = None) -> dict[str, str]:
+    """Name -> text of every fact about this machine and this code that speed depends on."""
     found = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "mrcfa": mrcfa.__version__,
-        "threads": str(threads),
     }
+    if version := commit():
+        found["commit"] = version
+    if threads is not None:
+        found["threads"] = str(threads)
     found |= {finding.name: finding.found for finding in findings() if finding.found}
     if board := jetson_board():
         found["board"] = board
@@ -48,6 +53,12 @@ def environment(threads: int) -> dict[str, str]:
     found["system"] = platform.platform()
     found["Python"] = platform.python_version()
     return found
+
+
+def gpu_facts() -> dict[str, str]:
+    """Name, driver and limits of the first GPU, at any time; empty where no tool reports them."""
+    found = _query_gpu({field: _GPU_FIELDS[field] for field in _STEADY})
+    return {f"GPU {field}": value for field, value in found.items()}
 
 
 def gpu_clocks() -> dict[str, str]:

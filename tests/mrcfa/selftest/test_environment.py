@@ -1,7 +1,13 @@
 import pytest
 
-import mrcfa.benchmarks.environment
-from mrcfa.benchmarks.environment import device_memory_used, environment, gpu_clocks, gpu_state
+import mrcfa.selftest.environment
+from mrcfa.selftest.environment import (
+    device_memory_used,
+    environment,
+    gpu_clocks,
+    gpu_facts,
+    gpu_state,
+)
 
 SMI = """#!/bin/sh
 case "$1" in
@@ -47,6 +53,19 @@ def test_clocks_power_and_driver_of_a_gpu_are_recorded(tool):
     assert device_memory_used() == 1537 * 2**20
 
 
+def test_what_an_idle_gpu_can_say_has_no_clocks_of_the_moment(tool):
+    tool("nvidia-smi", '#!/bin/sh\necho "$1" | sed "s/.*=//"\n')
+    assert gpu_facts() == {
+        "GPU name": "name",
+        "GPU driver": "driver_version",
+        "GPU highest SM clock": "clocks.max.sm",
+        "GPU power limit": "power.limit",
+        "GPU memory": "memory.total",
+    }
+    tool("nvidia-smi", "#!/bin/sh\nexit 6\n")
+    assert gpu_facts() == {}
+
+
 def test_a_jetsons_power_mode_is_recorded(tool):
     tool("nvpmodel", "#!/bin/sh\necho 'NV Power Mode: MAXN_SUPER'; echo 2\n")
     assert environment(threads=1)["power mode"] == "NV Power Mode: MAXN_SUPER 2"
@@ -60,7 +79,7 @@ def test_a_driver_tool_that_fails_is_as_none(tool):
 
 def test_the_tool_is_asked_about_the_gpu_that_cuda_calls_its_first(tool, monkeypatch):
     tool("nvidia-smi", '#!/bin/sh\nfor word; do :; done\necho "$word"\n')
-    monkeypatch.setattr(mrcfa.benchmarks.environment, "first_gpu_bus", lambda: "0000:3B:00.0")
+    monkeypatch.setattr(mrcfa.selftest.environment, "first_gpu_bus", lambda: "0000:3B:00.0")
     assert gpu_clocks()["GPU name"] == "--id=0000:3B:00.0"
 
 
@@ -68,7 +87,7 @@ def test_a_jetsons_clocks_are_the_kernels(tmp_path, monkeypatch):
     (tmp_path / "17000000.gpu").mkdir()
     (tmp_path / "17000000.gpu" / "cur_freq").write_text("612000000\n")
     (tmp_path / "17000000.gpu" / "max_freq").write_text("1020000000\n")
-    monkeypatch.setattr(mrcfa.benchmarks.environment, "DEVFREQ", tmp_path)
+    monkeypatch.setattr(mrcfa.selftest.environment, "DEVFREQ", tmp_path)
     assert gpu_clocks() == {
         "17000000.gpu clock": "612 MHz",
         "17000000.gpu highest clock": "1020 MHz",
