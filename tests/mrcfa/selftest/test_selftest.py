@@ -27,8 +27,9 @@ from mrcfa.selftest.ways import in_order, ways
 
 
 @pytest.fixture(autouse=True)
-def _no_gpu(monkeypatch):
-    """Whatever the machine has."""
+def _no_gpu(monkeypatch, tmp_path):
+    """Whatever the machine has, and whatever was compiled in the clone."""
+    monkeypatch.setattr("mrcfa.selftest.processes.CLONE", tmp_path / "clone")
     monkeypatch.setattr(hardware, "gpus", lambda: [])
     monkeypatch.setattr(hardware, "cuda_driver", lambda: None)
 
