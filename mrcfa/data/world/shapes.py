@@ -84,10 +84,8 @@ class Canvas:
     def sprite(self) -> Sprite:
         (height, width), n = self._size, OVERSAMPLING
         drawn = (self._classes != NOTHING).astype(np.float32)
-        cover, colour = (
-            np.zeros((height, width), np.float32),
-            np.zeros((height, width, 3), np.float32),
-        )
+        cover = np.zeros((height, width), np.float32)
+        colour = np.zeros((height, width, 3), np.float32)
         for y in range(n):
             for x in range(n):
                 cover += drawn[y::n, x::n]
