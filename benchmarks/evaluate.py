@@ -20,6 +20,7 @@ from mrcfa.data.dataset import Clip, LabelledVideos
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.data.frames import Classes, labelled_frames
 from mrcfa.data.metrics import (
+    WINDOWS,
     ConfusionMatrix,
     VideoConsistency,
     mean_consistency,
@@ -31,9 +32,6 @@ from mrcfa.machine.result_cache import ResultCache
 from mrcfa.video.feed import prefetched
 from mrcfa.video.rounds import Segmenter
 from mrcfa.video.segment import in_background
-
-WINDOWS = (8, 16)
-"""Window lengths n of mVC_n, in frames."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def score_video(
 ) -> VideoScores:
     """Segment and score one video; reading and scoring run in threads of their own."""
     confusion = ConfusionMatrix(len(segmenter.classes))
-    consistency = VideoConsistency(WINDOWS, count_ignored)
+    consistency = VideoConsistency(count_ignored=count_ignored)
 
     def score(prediction: Classes, truth: Classes) -> None:
         confusion.add(prediction, truth)
