@@ -67,7 +67,7 @@ def _backends(result: Result) -> str:
 
 
 def _speed_plots(result: Result) -> str:
-    timed = [row for row in result.rows if row.speed is not None]
+    timed = {row.name: row.speed for row in result.rows if row.speed is not None}
     if not timed:
         return "<p>Nothing ran, so there is nothing to plot.</p>"
     return "".join(
