@@ -59,10 +59,7 @@ class Precision:
             percent(self.agreement),
             f"{eight.shares['encoder']:.0%}" if eight else "–",
             self.engine or "–",
-            *(
-                "–" if count is None else f"{count / 1e6:.1f}"
-                for count in (self.bytes_written, self.activation_bytes, self.file_bytes)
-            ),
+            *map(megabytes, (self.bytes_written, self.activation_bytes, self.file_bytes)),
         ]
 
 
@@ -105,6 +102,10 @@ def measured(
         found[name] = done.metrics
         forget(done)
     return found
+
+
+def megabytes(count: int | None) -> str:
+    return "–" if count is None else f"{count / 1e6:.1f}"
 
 
 def remarks(rows: Sequence[Precision]) -> list[str]:
