@@ -30,6 +30,6 @@ def labelled_frame(
     if truth is not None and truth.shape != image.shape[:2]:
         sizes = (f"{height}×{width}" for height, width in (truth.shape, image.shape[:2]))
         raise Mismatch(
-            "the mask {} is {}, but its frame is {}; make them equal".format(mask, *sizes)
+            "the mask {} is {}, but its frame is {}; make them equal in size".format(mask, *sizes)
         )
     return image, truth
