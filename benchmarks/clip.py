@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mrcfa.bundle import Bundle
 from mrcfa.data.world.scene import scene
 from mrcfa.errors import InvalidValue
-from mrcfa.machine.extras import load
+from mrcfa.stream.segmenter import scaled
 from mrcfa.video.sample import FIRST_SEED
 from mrcfa.video.sources import open_source
 
@@ -48,6 +48,4 @@ def looped(images: Images, count: int) -> Iterator[NDArray[np.uint8]]:
 def _fitted(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     if image.shape[:2] == size:
         return image
-    pillow = load("PIL.Image")
-    shrunk = pillow.fromarray(image).resize((size[1], size[0]), pillow.Resampling.BILINEAR)
-    return np.array(shrunk)
+    return np.array(scaled(image, size, "BILINEAR"))

@@ -20,6 +20,7 @@ from mrcfa.data.dataset import Clip, LabelledVideos
 from mrcfa.data.datasets import labelled_videos
 from mrcfa.data.frames import Classes, labelled_frames
 from mrcfa.data.metrics import (
+    WINDOWS,
     ConfusionMatrix,
     VideoConsistency,
     mean_consistency,
@@ -31,9 +32,6 @@ from mrcfa.machine.result_cache import ResultCache
 from mrcfa.video.feed import prefetched
 from mrcfa.video.rounds import Segmenter
 from mrcfa.video.segment import in_background
-
-WINDOWS = (8, 16)
-"""Window lengths n of mVC_n, in frames."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         shown = {name: value for name, value in asdict(self).items() if name != "kept"}
-        return {**shown, "metrics": _nulls(self.metrics), "iou": _nulls(self.iou)}
+        return {**shown, "metrics": nulls(self.metrics), "iou": nulls(self.iou)}
 
 
 def evaluate(
@@ -121,7 +119,7 @@ def score_video(
 ) -> VideoScores:
     """Segment and score one video; reading and scoring run in threads of their own."""
     confusion = ConfusionMatrix(len(segmenter.classes))
-    consistency = VideoConsistency(WINDOWS, count_ignored)
+    consistency = VideoConsistency(count_ignored=count_ignored)
 
     def score(prediction: Classes, truth: Classes) -> None:
         confusion.add(prediction, truth)
@@ -171,7 +169,7 @@ def report(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     content: dict[str, Any] = {"evaluations": [done.to_json() for done in evaluations]}
     if len(evaluations) == 2:
         first, second = (done.metrics for done in evaluations)
-        content["difference"] = _nulls({name: first[name] - second[name] for name in first})
+        content["difference"] = nulls({name: first[name] - second[name] for name in first})
     return content
 
 
@@ -187,7 +185,7 @@ def table(evaluations: Sequence[Evaluation]) -> str:
     rows += [["backend", *(done.backend for done in evaluations)]]
     for labels, block in zip((first.metrics, names), blocks, strict=True):
         rows += [
-            [label.replace("_", " "), *map(_percent, row)]
+            [label.replace("_", " "), *map(percent, row)]
             for label, row in zip(labels, block, strict=True)
         ]
     if len(evaluations) == 2:
@@ -242,10 +240,10 @@ def _from_bytes(content: bytes) -> VideoScores:
         return VideoScores(int(kept["frames"]), kept["counts"], windows)
 
 
-def _percent(value: float) -> str:
-    return "–" if math.isnan(value) else f"{100 * value:.2f}"
+def percent(share: float | None) -> str:
+    return "–" if share is None or math.isnan(share) else f"{100 * share:.2f}"
 
 
-def _nulls(values: Mapping[str, float]) -> dict[str, float | None]:
+def nulls(values: Mapping[str, float]) -> dict[str, float | None]:
     """The values with None in place of NaN, which JSON lacks."""
     return {name: None if math.isnan(value) else value for name, value in values.items()}

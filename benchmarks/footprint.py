@@ -50,9 +50,8 @@ def footprint(bundle: Path, contender: str, threads: int) -> Footprint:
         errors = done.stderr.strip() or f"its process ended with exit code {done.returncode}"
         raise RuntimeFailed(errors.splitlines()[-1])
     try:
-        return Footprint(
-            **json.loads(done.stdout.splitlines()[-1])
-        )  # libraries may print before it
+        figures = done.stdout.splitlines()[-1]  # libraries may print before it
+        return Footprint(**json.loads(figures))
     except (ValueError, IndexError, TypeError):
         raise RuntimeFailed("its process did not print the expected figures") from None
 

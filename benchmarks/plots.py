@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from mrcfa.benchmarks.cost import intensity
-from mrcfa.benchmarks.result import Row
+from mrcfa.benchmarks.speed import Speed
 from mrcfa.bundle.manifest import Cost, Quantization
 from mrcfa.machine.gpu_models import GpuModel
 
@@ -45,13 +45,13 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def latency_distribution(rows: Sequence[Row]) -> str:
+def latency_distribution(speeds: dict[str, Speed]) -> str:
     """Box plot per backend: a box from the first to the third quartile, and a dot per frame."""
-    with _plot("Latency of every frame, by backend", 1.1 + 0.5 * len(rows)) as (axes, done):
+    with _plot("Latency of every frame, by backend", 1.1 + 0.5 * len(speeds)) as (axes, done):
         jitter = np.random.default_rng(0)
-        for height, row in enumerate(reversed(rows)):
-            colour = SERIES[(len(rows) - 1 - height) % len(SERIES)]
-            times = _speed(row).seconds * 1e3
+        for height, speed in enumerate(reversed(speeds.values())):
+            colour = SERIES[(len(speeds) - 1 - height) % len(SERIES)]
+            times = speed.seconds * 1e3
             axes.scatter(
                 times,
                 height + jitter.uniform(-0.14, 0.14, len(times)),
@@ -71,19 +71,19 @@ def latency_distribution(rows: Sequence[Row]) -> str:
                 capprops={"color": colour},
                 medianprops={"color": colour, "linewidth": 2.5},
             )
-        axes.set_yticks(range(len(rows)), [_short(row.name) for row in reversed(rows)])
+        axes.set_yticks(range(len(speeds)), [_short(name) for name in reversed(speeds)])
         axes.grid(axis="y", visible=False)
         _log_ms(axes, "x")
     return done()
 
 
-def timeline(rows: Sequence[Row], warmup: int) -> str:
+def timeline(speeds: dict[str, Speed], warmup: int) -> str:
     with _plot("Latency over time", 4) as (axes, done):
-        for number, row in enumerate(rows):
-            times = _speed(row).seconds * 1e3
+        for number, (name, speed) in enumerate(speeds.items()):
+            times = speed.seconds * 1e3
             frames = warmup + np.arange(len(times))
             colour = SERIES[number % len(SERIES)]
-            axes.plot(frames, times, color=colour, linewidth=1.4, label=row.name)
+            axes.plot(frames, times, color=colour, linewidth=1.4, label=name)
         axes.set_xlabel("frame")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _log_ms(axes, "y")
@@ -91,22 +91,22 @@ def timeline(rows: Sequence[Row], warmup: int) -> str:
     return done()
 
 
-def stage_breakdown(rows: Sequence[Row]) -> str:
+def stage_breakdown(speeds: dict[str, Speed]) -> str:
     """Bars of the median time of each part; a backend without parts has a single bar."""
-    speeds = [_speed(row) for row in rows]
+    rows = speeds.values()
     shares = {
-        part: np.array([speed.part_ms(part) if part in speed.parts else 0.0 for speed in speeds])
-        for part in dict.fromkeys(part for speed in speeds for part in speed.parts)
+        part: np.array([speed.part_ms(part) if part in speed.parts else 0.0 for speed in rows])
+        for part in dict.fromkeys(part for speed in rows for part in speed.parts)
     }
-    shares["undivided"] = np.array([0.0 if s.parts else s.percentile_ms(50) for s in speeds])
-    with _plot("Time of a frame by part", 1.3 + 0.45 * len(rows)) as (axes, done):
-        heights = np.arange(len(rows))[::-1]
-        left = np.zeros(len(rows))
+    shares["undivided"] = np.array([0.0 if s.parts else s.percentile_ms(50) for s in rows])
+    with _plot("Time of a frame by part", 1.3 + 0.45 * len(speeds)) as (axes, done):
+        heights = np.arange(len(speeds))[::-1]
+        left = np.zeros(len(speeds))
         for number, (part, widths) in enumerate(shares.items()):
             colour = SERIES[-1] if part == "undivided" else SERIES[number]
             axes.barh(heights, widths, 0.6, left, color=colour, label=part)
             left += widths
-        axes.set_yticks(heights, [_short(row.name) for row in rows])
+        axes.set_yticks(heights, [_short(name) for name in speeds])
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("ms")
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -175,10 +175,6 @@ def _themed(svg: str, title: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
     return svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
-
-
-def _speed(row: Row) -> Any:
-    return row.speed
 
 
 def _short(name: str) -> str:

@@ -1,13 +1,13 @@
 """Comparison of a bundle's precisions: accuracy, bytes written, memory and file size."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from mrcfa.benchmarks.candidate import Candidate
-from mrcfa.benchmarks.evaluate import EvalOptions, evaluate, forget
+from mrcfa.benchmarks.evaluate import EvalOptions, evaluate, forget, nulls, percent
 from mrcfa.bundle import Bundle
 from mrcfa.bundle.inspection import quantization_lines
 from mrcfa.bundle.manifest import Device, Engine, Quantization
@@ -47,9 +47,7 @@ class Precision:
     quantization: Quantization | None
 
     def to_json(self) -> dict[str, Any]:
-        """The row as JSON data, with None for undefined metrics, because JSON has no NaN."""
-        metrics = {k: None if math.isnan(v) else v for k, v in (self.metrics or {}).items()}
-        return {**asdict(self), "metrics": metrics or None}
+        return {**asdict(self), "metrics": nulls(self.metrics) if self.metrics else None}
 
     def cells(self) -> list[str]:
         """One text per column of `COLUMNS`."""
@@ -57,14 +55,11 @@ class Precision:
         eight = self.quantization
         return [
             self.name,
-            *(_percent(metrics.get(name)) for name in ("mIoU", "mVC8", "mVC16")),
-            _percent(self.agreement),
+            *(percent(metrics.get(name)) for name in ("mIoU", "mVC8", "mVC16")),
+            percent(self.agreement),
             f"{eight.shares['encoder']:.0%}" if eight else "–",
             self.engine or "–",
-            *(
-                "–" if count is None else f"{count / 1e6:.1f}"
-                for count in (self.bytes_written, self.activation_bytes, self.file_bytes)
-            ),
+            *map(megabytes, (self.bytes_written, self.activation_bytes, self.file_bytes)),
         ]
 
 
@@ -109,6 +104,10 @@ def measured(
     return found
 
 
+def megabytes(count: int | None) -> str:
+    return "–" if count is None else f"{count / 1e6:.1f}"
+
+
 def remarks(rows: Sequence[Precision]) -> list[str]:
     """Sentences that explain the 8-bit rows."""
     return [
@@ -120,11 +119,10 @@ def remarks(rows: Sequence[Precision]) -> list[str]:
 
 def _shown(precision: str, engines: Sequence[Engine]) -> Engine | None:
     fitting = [engine for engine in engines if engine.precision == precision and engine.costs]
-    for sm in _PREFERRED_SMS:
-        for engine in fitting:
-            if sm in engine.compute_capabilities:
-                return engine
-    return fitting[0] if fitting else None
+    preferred = (
+        engine for sm in _PREFERRED_SMS for engine in fitting if sm in engine.compute_capabilities
+    )
+    return next(chain(preferred, fitting), None)
 
 
 def _advancing(name: str, show: Callable[[str, float], None]) -> Callable[..., None]:
@@ -139,7 +137,3 @@ def _advancing(name: str, show: Callable[[str, float], None]) -> Callable[..., N
         show(name, count / whole)
 
     return advance
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None or math.isnan(share) else f"{100 * share:.2f}"

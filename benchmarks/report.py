@@ -67,7 +67,7 @@ def _backends(result: Result) -> str:
 
 
 def _speed_plots(result: Result) -> str:
-    timed = [row for row in result.rows if row.speed is not None]
+    timed = {row.name: row.speed for row in result.rows if row.speed is not None}
     if not timed:
         return "<p>Nothing ran, so there is nothing to plot.</p>"
     return "".join(
@@ -222,12 +222,10 @@ def _plans(result: Result) -> str:
         [
             f"{engine}: {part}",
             str(cost.kernels),
-            f"{cost.bytes_written / 1e6:.1f}",
-            f"{cost.bytes_read / 1e6:.1f}",
-            *(
-                NOTHING if count is None else f"{count / 1e6:.1f}"
-                for count in (cost.activation_bytes, cost.weights_bytes)
-            ),
+            precisions.megabytes(cost.bytes_written),
+            precisions.megabytes(cost.bytes_read),
+            precisions.megabytes(cost.activation_bytes),
+            precisions.megabytes(cost.weights_bytes),
         ]
         for engine, part, cost in result.plans()
     ]

@@ -116,28 +116,18 @@ LARGEST_EXPONENT = 70.0
 """exp is a normal FP32 number between minus and plus this, and so is a sum of 10⁸ of them."""
 
 
-def largest_map_value(model: MRCFA) -> float | None:
-    """An upper bound of the refined affinities, |γ|√n + |β| of the last norm over n positions.
+def exponent_offset(model: MRCFA) -> float | None:
+    """A constant to subtract from all maps, so that exp stays in FP32's range.
 
-    None if the model has no norm (docs/algebra.md, lemma 10).
+    It replaces the maximum of a softmax. Refined affinities are at most |γ|√n + |β| of the last
+    norm over n positions. None if this is too large, or without a norm (docs/algebra.md, lemma 10).
     """
     norms = [part for part in model.refinement.modules() if isinstance(part, nn.GroupNorm)]
     if not norms:
         return None
     gamma, beta = (weight.abs().max().item() for weight in (norms[-1].weight, norms[-1].bias))
-    return gamma * model.config.tokens_at(model.refinement.strides[-1]) ** 0.5 + beta
-
-
-def exponent_offset(model: MRCFA) -> float | None:
-    """A constant to subtract from all maps, so that exp stays in FP32's range.
-
-    It replaces the maximum of a softmax. None if the bound is too large (docs/algebra.md, lemma
-    10).
-    """
-    bound = largest_map_value(model)
-    if bound is None or bound > 2 * LARGEST_EXPONENT:
-        return None
-    return max(0.0, bound - LARGEST_EXPONENT)
+    bound = gamma * model.config.tokens_at(model.refinement.strides[-1]) ** 0.5 + beta
+    return None if bound > 2 * LARGEST_EXPONENT else max(0.0, bound - LARGEST_EXPONENT)
 
 
 def resize_last_axis(maps: Tensor, size: tuple[int, int]) -> Tensor:

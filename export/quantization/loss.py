@@ -40,7 +40,6 @@ class Judge:
         self._classes = len(bundle.manifest.classes)
         self._expected = self._masks(bundle.path, None, advance)
         self._mean_iou = self._labelled_iou(self._expected)
-        self.measure = "mIoU" if footage.labelled else "agreement"
 
     def score(self, path: Path, precision: str, advance: Advance) -> Score:
         """The score of the bundle at `path`."""

@@ -3,6 +3,7 @@
 Text that cannot be parsed is an error that shows an example.
 """
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -10,49 +11,35 @@ import typer
 from mrcfa.console.notices import warn
 from mrcfa.errors import InvalidValue
 
-ABLATIONS, ADVANCED = "Paper's ablations", "Advanced"
-"""Panels of `--help` for rare options."""
+ADVANCED = "Advanced"
+ablation = partial(typer.Option, rich_help_panel="Paper's ablations")
+advanced = partial(typer.Option, rich_help_panel=ADVANCED)
+"""Rare options, which have panels of their own in `--help`."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 References = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=ABLATIONS,
+    ablation(
         metavar="N,N,…",
         help="Frames from each reference to the target, such as 9,6,3. Default: the preset's.",
     ),
 ]
 Keep = Annotated[
     float | None,
-    typer.Option(
-        rich_help_panel=ABLATIONS,
+    ablation(
         metavar="SHARE",
         help="Share of a reference's tokens that STM keeps. Default: 0.8 for b0, 0.5 for others.",
     ),
 ]
 Scales = Annotated[
     int | None,
-    typer.Option(
-        rich_help_panel=ABLATIONS,
-        metavar="N",
-        help="Number of affinity scales, 1 to 4, from 1/32 on. Default: the preset's.",
+    ablation(
+        metavar="N", help="Number of affinity scales, 1 to 4, from 1/32 on. Default: the preset's."
     ),
 ]
-Sar = Annotated[
-    bool,
-    typer.Option(
-        "--sar/--no-sar",
-        rich_help_panel=ABLATIONS,
-        help="Refine the affinities of each scale (SAR).",
-    ),
-]
+Sar = Annotated[bool, ablation("--sar/--no-sar", help="Refine the affinities of each scale (SAR).")]
 Maa = Annotated[
-    bool,
-    typer.Option(
-        "--maa/--no-maa",
-        rich_help_panel=ABLATIONS,
-        help="Aggregate the affinities over the scales (MAA).",
-    ),
+    bool, ablation("--maa/--no-maa", help="Aggregate the affinities over the scales (MAA).")
 ]
 
 

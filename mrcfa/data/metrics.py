@@ -17,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from mrcfa.data.labels import IGNORED
 from mrcfa.errors import InvalidValue, Mismatch
 
+WINDOWS = (8, 16)
+"""The paper's window lengths n of mVC_n, in frames."""
+
 LabelMap = NDArray[np.integer]
 Scores = NDArray[np.float64]
 
@@ -80,7 +83,7 @@ class VideoConsistency:
     The state is two maps of how long each pixel has kept its label, whatever the number of lengths.
     """
 
-    def __init__(self, lengths: Sequence[int] = (8, 16), count_ignored: bool = False) -> None:
+    def __init__(self, lengths: Sequence[int] = WINDOWS, count_ignored: bool = False) -> None:
         """Start a video; `count_ignored` counts ignored pixels as a class, as the public script."""
         self._windows: dict[int, list[float]] = {length: [] for length in lengths}
         self._count_ignored = count_ignored

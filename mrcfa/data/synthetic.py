@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 WAVES = 12
 
 
-def drifting_clip(frames: int, size: tuple[int, int], seed: int = 0) -> NDArray[np.uint8]:
+def drifting_clip(frames: int, size: tuple[int, int]) -> NDArray[np.uint8]:
     """Plane waves of random colours that move a few pixels per frame: uint8 (frames, h, w, 3)."""
-    rng = np.random.default_rng([seed, *size])
+    rng = np.random.default_rng([0, *size])
     y, x = (axis.astype(np.float32) for axis in np.mgrid[: size[0], : size[1]])
     time = np.arange(frames, dtype=np.float32)[:, None, None]
     clip = np.zeros((frames, *size, 3), np.float32)

@@ -111,9 +111,7 @@ def package_version(module: str, distributions: tuple[str, ...]) -> str | None:
 
 
 def _libcuda() -> ctypes.CDLL | None:
-    for name in ("libcuda.so.1", "nvcuda.dll"):
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None

@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-ENDING = [
-    signal.Signals[name]
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-    if name in signal.Signals.__members__
-]
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SAME_REQUEST_S = 1.0
 """Seconds within which several signals count as one request: closing a terminal, systemd and
 wrappers that forward signals all send two."""

@@ -7,7 +7,7 @@ import typer
 
 from mrcfa.backends.records import CHOICES
 from mrcfa.bundle.manifest import Device
-from mrcfa.console.arguments import ADVANCED
+from mrcfa.console.arguments import advanced
 from mrcfa.errors import named
 from mrcfa.serving.repository import Platform, ServingOptions, write_repository
 
@@ -38,29 +38,15 @@ def triton(
         int, typer.Option(help="Number of cameras that one instance holds at once.")
     ] = 32,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing repository.")] = False,
-    instances: Annotated[
-        int,
-        typer.Option(help="Number of copies of each model, on each GPU.", rich_help_panel=ADVANCED),
-    ] = 1,
+    instances: Annotated[int, advanced(help="Number of copies of each model, on each GPU.")] = 1,
     idle: Annotated[
-        float,
-        typer.Option(
-            help="Seconds without a frame after which a sequence ends.", rich_help_panel=ADVANCED
-        ),
+        float, advanced(help="Seconds without a frame after which a sequence ends.")
     ] = 10,
     backend: Annotated[
-        str,
-        typer.Option(
-            help=f"Backend of mrcfa that --platform python uses: {named(CHOICES)}.",
-            rich_help_panel=ADVANCED,
-        ),
+        str, advanced(help=f"Backend of mrcfa that --platform python uses: {named(CHOICES)}.")
     ] = "auto",
     threads: Annotated[
-        int,
-        typer.Option(
-            help="CPU threads of an instance on a CPU; 0 means all cores.",
-            rich_help_panel=ADVANCED,
-        ),
+        int, advanced(help="CPU threads of an instance on a CPU; 0 means all cores.")
     ] = 0,
 ) -> None:
     """Write a model repository that NVIDIA Triton serves with --model-repository."""

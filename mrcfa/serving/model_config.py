@@ -104,12 +104,10 @@ def warmup(graph: Graph, batched: bool) -> list[Message]:
 
     The data is random, because a mask with mixed classes is the most expensive one.
     """
-    inputs = [
-        {"key": entry["name"], "value": {k: entry[k] for k in ("data_type", "dims")}}
-        for entry in tensors(graph, batched)["input"]
-    ]
-    for entry in inputs:
-        entry["value"] = {**entry["value"], "random_data": True}
+    inputs = []
+    for entry in tensors(graph, batched)["input"]:
+        value = {"data_type": entry["data_type"], "dims": entry["dims"], "random_data": True}
+        inputs.append({"key": entry["name"], "value": value})
     return [{"name": "a frame", "batch_size": 1, "inputs": inputs}]
 
 

@@ -5,7 +5,6 @@ processes gets the same samples in the same order.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,24 +14,18 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, Sampler
 
 from mrcfa.data.dataset import Clip, LabelledVideos
-from mrcfa.data.images import read_image
+from mrcfa.data.frames import labelled_frame
 from mrcfa.data.labels import IGNORED
-from mrcfa.errors import Mismatch, NotFound
+from mrcfa.errors import NotFound
 from mrcfa.model.config import MEAN, STD
 from mrcfa.model.frames import resize
 from mrcfa.training.recipe import Recipe
 
-Frames = list[NDArray[np.uint8]]
+Picture = NDArray[np.uint8]
+Labelled = tuple[Picture, Picture]
+"""A frame (h, w, 3) and its truth (h, w)."""
 TRIES = 10
 """Largest number of crops drawn until no class fills too much of one."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """An annotated frame, by its video and its number there."""
-
-    clip: Clip
-    number: int
 
 
 class Clips(Dataset[tuple[Tensor, Tensor]]):
@@ -47,7 +40,7 @@ class Clips(Dataset[tuple[Tensor, Tensor]]):
     ) -> None:
         self._videos, self._offsets, self._size, self._recipe = videos, offsets, size, recipe
         self._targets = [
-            Target(clip, number)
+            (clip, number)
             for clip in videos.clips
             for number, image in enumerate(clip.images)
             if image in clip.masks
@@ -61,15 +54,12 @@ class Clips(Dataset[tuple[Tensor, Tensor]]):
         return self._recipe.iterations * self._recipe.batch
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        random = np.random.default_rng((self._recipe.seed, number))
-        target = self._targets[random.integers(len(self._targets))]
-        numbers = [max(0, target.number - offset) for offset in (*self._offsets, 0)]
-        pairs = [self._frame(target.clip, index) for index in numbers]
-        images, masks = Geometry(self._recipe, self._size, random)(
-            [image for image, _ in pairs], [mask for _, mask in pairs]
-        )
-        frames = normalised([distort(image, self._recipe, random) for image in images])
-        labels = torch.from_numpy(np.stack(masks)).long()
+        random, clip, target = self._drawn(number)
+        numbers = [max(0, target - offset) for offset in (*self._offsets, 0)]
+        pairs = [self._frame(clip, index) for index in numbers]
+        pairs = cropped(pairs, self._size, self._recipe, random)
+        frames = normalised([distort(image, self._recipe, random) for image, _ in pairs])
+        labels = torch.from_numpy(np.stack([mask for _, mask in pairs])).long()
         return self._padded(frames, 0), self._padded(labels, IGNORED)
 
     def _padded(self, pictures: Tensor, value: float) -> Tensor:
@@ -81,20 +71,17 @@ class Clips(Dataset[tuple[Tensor, Tensor]]):
 
     def name_of(self, number: int) -> str:
         """The video and the target frame of a sample, for messages."""
-        random = np.random.default_rng((self._recipe.seed, number))
-        target = self._targets[random.integers(len(self._targets))]
-        return f"{target.clip.name}/{target.clip.images[target.number].name}"
+        _, clip, target = self._drawn(number)
+        return f"{clip.name}/{clip.images[target].name}"
 
-    def _frame(self, clip: Clip, number: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        path = clip.images[number]
-        image = read_image(path)
-        mask = clip.masks.get(path)
-        if mask is None:
-            return image, np.full(image.shape[:2], IGNORED, np.uint8)
-        truth = self._videos.truth(mask)
-        if truth.shape != image.shape[:2]:
-            raise Mismatch(f"the mask {mask} and its frame differ in size; make them equal")
-        return image, truth
+    def _drawn(self, number: int) -> tuple[np.random.Generator, Clip, int]:
+        """A sample's random generator, and its target: a video and a frame number in it."""
+        random = np.random.default_rng((self._recipe.seed, number))
+        return random, *self._targets[random.integers(len(self._targets))]
+
+    def _frame(self, clip: Clip, number: int) -> Labelled:
+        image, truth = labelled_frame(self._videos, clip, clip.images[number])
+        return image, np.full(image.shape[:2], IGNORED, np.uint8) if truth is None else truth
 
 
 class Shard(Sampler[int]):
@@ -110,58 +97,51 @@ class Shard(Sampler[int]):
             yield from range(start, start + share)
 
 
-class Geometry:
+def cropped(
+    frames: list[Labelled], size: tuple[int, int], recipe: Recipe, random: np.random.Generator
+) -> list[Labelled]:
     """Random resize, crop and flip, equal for all frames of a clip."""
+    ratio = random.uniform(*recipe.ratio)
+    size = (max(1, round(size[0] * ratio)), max(1, round(size[1] * ratio)))
+    flip = random.random() < recipe.flip
+    frames = [(_resized(image, size), _resized_mask(mask, size)) for image, mask in frames]
+    rows, columns = _window(frames[-1][1], recipe, random)
 
-    def __init__(self, recipe: Recipe, size: tuple[int, int], random: np.random.Generator) -> None:
-        self._recipe, self._random = recipe, random
-        ratio = random.uniform(*recipe.ratio)
-        self._size = tuple(max(1, round(side * ratio)) for side in size)
-        self._flip = random.random() < recipe.flip
+    def cut(picture: Picture) -> Picture:
+        part = picture[rows, columns]
+        return part[:, ::-1] if flip else part
 
-    def __call__(self, images: Frames, masks: Frames) -> tuple[Frames, Frames]:
-        images = [self._resized(image) for image in images]
-        masks = [self._resized_mask(mask) for mask in masks]
-        top, left = self._corner(masks[-1])
-        return (
-            [self._cut(image, top, left) for image in images],
-            [self._cut(mask, top, left) for mask in masks],
-        )
-
-    def _resized(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The image resized as at inference: bilinear, half-pixel centres, no antialiasing."""
-        pixels = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
-        return resize(pixels, self._size)[0].permute(1, 2, 0).numpy()
-
-    def _resized_mask(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        rows, columns = (
-            ((np.arange(want) + 0.5) * have / want).astype(np.intp)
-            for want, have in zip(self._size, mask.shape, strict=True)
-        )
-        return mask[rows[:, None], columns]
-
-    def _corner(self, mask: NDArray[np.uint8]) -> tuple[int, int]:
-        """Top left corner of a crop that no class fills too much, or of the last one tried."""
-        room = [
-            max(0, have - want) for have, want in zip(mask.shape, self._recipe.crop, strict=True)
-        ]
-        for _ in range(TRIES):
-            top, left = (int(self._random.integers(space + 1)) for space in room)
-            part = mask[top : top + self._recipe.crop[0], left : left + self._recipe.crop[1]]
-            counts = np.bincount(part.ravel(), minlength=256)[:IGNORED]
-            if counts.max() <= self._recipe.most_of_one_class * counts.sum():
-                break
-        return top, left
-
-    def _cut(self, picture: NDArray[np.uint8], top: int, left: int) -> NDArray[np.uint8]:
-        height, width = self._recipe.crop
-        part = picture[top : top + height, left : left + width]
-        return part[:, ::-1] if self._flip else part
+    return [(cut(image), cut(mask)) for image, mask in frames]
 
 
-def distort(
-    image: NDArray[np.uint8], recipe: Recipe, random: np.random.Generator
-) -> NDArray[np.float32]:
+def _resized(image: Picture, size: tuple[int, int]) -> Picture:
+    """The image resized as at inference: bilinear, half-pixel centres, no antialiasing."""
+    pixels = torch.from_numpy(image).permute(2, 0, 1).unsqueeze(0)
+    return resize(pixels, size)[0].permute(1, 2, 0).numpy()
+
+
+def _resized_mask(mask: Picture, size: tuple[int, int]) -> Picture:
+    rows, columns = (
+        ((np.arange(want) + 0.5) * have / want).astype(np.intp)
+        for want, have in zip(size, mask.shape, strict=True)
+    )
+    return mask[rows[:, None], columns]
+
+
+def _window(mask: Picture, recipe: Recipe, random: np.random.Generator) -> tuple[slice, slice]:
+    """Rows and columns of a crop that no class fills too much, or of the last one tried."""
+    height, width = recipe.crop
+    room = [max(0, have - want) for have, want in zip(mask.shape, recipe.crop, strict=True)]
+    for _ in range(TRIES):
+        top, left = (int(random.integers(space + 1)) for space in room)
+        window = slice(top, top + height), slice(left, left + width)
+        counts = np.bincount(mask[window].ravel(), minlength=256)[:IGNORED]
+        if counts.max() <= recipe.most_of_one_class * counts.sum():
+            break
+    return window
+
+
+def distort(image: Picture, recipe: Recipe, random: np.random.Generator) -> NDArray[np.float32]:
     """Change brightness, contrast, saturation and hue, each with probability one half.
 
     Contrast comes before or after saturation and hue. Every step clips to the range of pixels, so

@@ -9,13 +9,13 @@ import typer
 
 import mrcfa
 from mrcfa.console.arguments import (
-    ABLATIONS,
-    ADVANCED,
     Keep,
     Maa,
     References,
     Sar,
     Scales,
+    ablation,
+    advanced,
     config_changes,
     parse_size,
     warn_of_swap,
@@ -49,9 +49,7 @@ def train(
     ] = "vspw",
     weights: Annotated[
         Path | None,
-        typer.Option(
-            help="Initial weights: a checkpoint or an ImageNet MiT. Default: random.",
-        ),
+        typer.Option(help="Initial weights: a checkpoint or an ImageNet MiT. Default: random."),
     ] = None,
     size: Annotated[
         str | None,
@@ -61,8 +59,7 @@ def train(
         ),
     ] = None,
     crop: Annotated[
-        str,
-        typer.Option(metavar="HxW", help="Size of the training crops, in multiples of 32."),
+        str, typer.Option(metavar="HxW", help="Size of the training crops, in multiples of 32.")
     ] = "480x480",
     iterations: Annotated[
         int, typer.Option(metavar="N", help="Number of training steps.")
@@ -85,10 +82,8 @@ def train(
     ] = False,
     method: Annotated[
         Method,
-        typer.Option(
-            rich_help_panel=ABLATIONS,
-            metavar="NAME",
-            help="mrcfa, or one of its baselines segformer and feature-pyramid.",
+        ablation(
+            metavar="NAME", help="mrcfa, or one of its baselines segformer and feature-pyramid."
         ),
     ] = Method.MRCFA,
     references: References = None,
@@ -98,85 +93,47 @@ def train(
     maa: Maa = True,
     head_factor: Annotated[
         float,
-        typer.Option(
-            rich_help_panel=ADVANCED,
-            metavar="FACTOR",
-            help="Factor of the learning rate for all but the backbone.",
-        ),
+        advanced(metavar="FACTOR", help="Factor of the learning rate for all but the backbone."),
     ] = PAPER.head_factor,
     warmup: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel=ADVANCED, metavar="N", help="Steps of linear learning rate warm-up."
-        ),
+        int, advanced(metavar="N", help="Steps of linear learning rate warm-up.")
     ] = PAPER.warmup,
     ratio: Annotated[
         tuple[float, float],
-        typer.Option(
-            rich_help_panel=ADVANCED,
-            metavar="LOW HIGH",
-            help="Range of the random scaling of frames before cropping.",
-        ),
+        advanced(metavar="LOW HIGH", help="Range of the random scaling of frames before cropping."),
     ] = PAPER.ratio,
     drop_path: Annotated[
         float,
-        typer.Option(
-            rich_help_panel=ADVANCED,
-            min=0,
-            max=0.9,
-            metavar="P",
-            help="Drop path probability of the backbone's last block.",
+        advanced(
+            min=0, max=0.9, metavar="P", help="Drop path probability of the backbone's last block."
         ),
     ] = PAPER.drop_path,
     dropout: Annotated[
         float,
-        typer.Option(
-            rich_help_panel=ADVANCED,
-            min=0,
-            max=0.9,
-            metavar="P",
-            help="Dropout probability of channels before classifiers.",
+        advanced(
+            min=0, max=0.9, metavar="P", help="Dropout probability of channels before classifiers."
         ),
     ] = PAPER.dropout,
     precision: Annotated[
-        Precision,
-        typer.Option(
-            rich_help_panel=ADVANCED,
-            metavar="NAME",
-            help="Format of matrix products, fp32 or bf16.",
-        ),
+        Precision, advanced(metavar="NAME", help="Format of matrix products, fp32 or bf16.")
     ] = Precision.FP32,
     validate_every: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel=ADVANCED, min=1, metavar="N", help="Steps between two validations."
-        ),
+        int, advanced(min=1, metavar="N", help="Steps between two validations.")
     ] = 2000,
-    save_every: Annotated[
-        int,
-        typer.Option(rich_help_panel=ADVANCED, min=1, metavar="N", help="Steps between two saves."),
-    ] = 200,
+    save_every: Annotated[int, advanced(min=1, metavar="N", help="Steps between two saves.")] = 200,
     seed: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel=ADVANCED,
-            min=0,
-            metavar="N",
-            help="Seed of random weights, samples and dropout.",
-        ),
+        int, advanced(min=0, metavar="N", help="Seed of random weights, samples and dropout.")
     ] = 0,
     compile_: Annotated[
         bool,
-        typer.Option(
+        advanced(
             "--compile",
-            rich_help_panel=ADVANCED,
             help="Compile the model with torch.compile; the first step then takes minutes.",
         ),
     ] = False,
     profile: Annotated[
         int | None,
-        typer.Option(
-            rich_help_panel=ADVANCED,
+        advanced(
             min=1,
             metavar="N",
             help="After N steps, print the mean time of reading, forward, backward and update.",

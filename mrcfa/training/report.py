@@ -39,7 +39,7 @@ def write_report(run: Path, entries: list[dict[str, Any]], facts: Facts, strip: 
     palette = np.zeros((256, 3), np.uint8)
     palette[: len(facts.labels.colours)] = facts.labels.colours
     cells = [
-        _uri(_png(picture), "png")
+        _uri(_png(picture))
         for image, truth, mask in strip
         for picture in (image, palette[truth], palette[mask])
     ]
@@ -50,7 +50,7 @@ def write_report(run: Path, entries: list[dict[str, Any]], facts: Facts, strip: 
     page = _PAGE.format(
         title=title,
         summary=f"{facts.iteration} of {facts.recipe.iterations} iterations, {score}",
-        curves=_uri(curves, "png"),
+        curves=_uri(curves),
         strip="".join(f'<img src="{cell}" alt="frame, truth or mask">' for cell in cells),
         classes="".join(
             f'<i style="background:rgb{tuple(map(int, colour))}"></i>{escape(name)}'
@@ -115,5 +115,5 @@ def _png(picture: NDArray[np.uint8]) -> bytes:
     return content.getvalue()
 
 
-def _uri(content: bytes, kind: str) -> str:
-    return f"data:image/{kind};base64,{b64encode(content).decode()}"
+def _uri(png: bytes) -> str:
+    return f"data:image/png;base64,{b64encode(png).decode()}"

@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from mrcfa.data.dataset import LabelledVideos
 from mrcfa.data.images import read_image
-from mrcfa.data.metrics import ConfusionMatrix, VideoConsistency, mean_consistency
+from mrcfa.data.metrics import WINDOWS, ConfusionMatrix, VideoConsistency, mean_consistency
 from mrcfa.model.frames import full_size_mask, network_input
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.streaming import Memory, decode_next
 
-WINDOWS = (8, 16)
 Strip = list[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]]
 """Frames (h, w, 3), each with its truth and mask (h, w)."""
 PICTURED = 4
@@ -43,7 +42,7 @@ def validate(
     windows: dict[int, list[NDArray[np.float64]]] = {length: [] for length in WINDOWS}
     strip: Strip = []
     for clip in videos.clips:
-        memory, consistency = Memory(), VideoConsistency(WINDOWS)
+        memory, consistency = Memory(), VideoConsistency()
         for path in clip.images:
             if interrupted is not None and interrupted.is_set():
                 raise KeyboardInterrupt

@@ -22,13 +22,9 @@ from mrcfa.data.world.weather import Weather
 Picture = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 """Colours (h, w, 3) and classes (h, w) of a part of the scene."""
 FACADES = (
-    (172, 110, 88),
-    (196, 178, 150),
-    (150, 150, 152),
-    (120, 92, 80),
-    (206, 196, 180),
+    (172, 110, 88), (196, 178, 150), (150, 150, 152), (120, 92, 80), (206, 196, 180),
     (98, 104, 116),
-)
+)  # fmt: skip
 CONCRETE = (128.0, 128.0, 130.0)
 
 
@@ -112,10 +108,8 @@ def _walls(random: Random, colour: Floats, classes: NDArray[np.uint8], base: int
     width = classes.shape[1]
     left = int(random.integers(width // 3))
     while left < width:
-        across, height = (
-            int(random.integers(base // 2, base * 2)),
-            int(base * random.uniform(0.12, 0.2)),
-        )
+        across = int(random.integers(base // 2, base * 2))
+        height = int(base * random.uniform(0.12, 0.2))
         columns = slice(left, min(width, left + across))
         size = (height, columns.stop - columns.start)
         if random.random() < 0.6:

@@ -39,9 +39,6 @@ class _Thing:
     speed: float
     """Speed in frame heights per frame, at scale 1."""
 
-    def picture(self, t: int) -> Sprite:
-        return self.pictures[t % len(self.pictures)]
-
 
 class _Street:
     def __init__(self, random: Random, size: tuple[int, int], frames: int) -> None:
@@ -53,17 +50,16 @@ class _Street:
         far = 0.2
         base = self._row(self._horizon + far * (1 - self._horizon))
         self._far, self._base = far, base
-        reach = float(np.abs(self._path[:, 0]).max()) + 0.1
-        extra = int(self._height * reach * far) + 2
-        self._houses = skyline(random, self._weather, base, self._width + 2 * extra, base)
-        self._extra = extra
+        self._pan = float(np.abs(self._path[:, 0]).max()) + 0.1
+        self._extra = int(self._height * self._pan * far) + 2
+        self._houses = skyline(random, self._weather, base, self._width + 2 * self._extra, base)
         rows = np.arange(base, self._height + 8, dtype=np.float32)
         scales = (rows / self._height - self._horizon) / (1 - self._horizon)
         self._scales = scales.astype(np.float32)
-        self._reach = int(self._height * reach) + 2
+        self._reach = int(self._height * self._pan) + 2
         around = self._width + 2 * self._reach
         self._ground = ground(random, self._weather, self._scales, self._height, around)
-        self._things = sorted(self._furniture(reach), key=lambda thing: thing.scale)
+        self._things = sorted(self._furniture(), key=lambda thing: thing.scale)
         self._lens = Lens(random, self._weather, size)
 
     def frame(self, t: int) -> tuple[Image, Image]:
@@ -108,7 +104,7 @@ class _Street:
         picture[base:], mask[base:] = colour[rows, columns], classes[rows, columns]
 
     def _draw(self, thing: _Thing, t: int, x: float, picture: Image, mask: Image) -> None:
-        sprite = thing.picture(t)
+        sprite = thing.pictures[t % len(thing.pictures)]
         foot = self._row(self._horizon + thing.scale * (1 - self._horizon))
         centre = self._width / 2 + (thing.x + thing.speed * t - x) * self._height * thing.scale
         top, left = foot - sprite.height, round(centre - sprite.width / 2)
@@ -148,50 +144,36 @@ class _Street:
             picture, mask = picture[rows][:, columns], mask[rows][:, columns]
         return picture, mask
 
-    def _furniture(self, reach: float) -> Iterator[_Thing]:
+    def _furniture(self) -> Iterator[_Thing]:
         """The objects on the grass, on the pavements and on the road."""
         random, night = self._random, self._weather.night
-        half = self._width / self._height / 2
         for _ in range(random.integers(2, 7)):
-            yield self._thing(
-                [tree(random, self._pixels(1.5, 0.25))], random.uniform(0.22, 0.3), half, reach
-            )
+            picture = tree(random, self._pixels(1.5, 0.25))
+            yield self._thing([picture], random.uniform(0.22, 0.3))
         for _ in range(random.integers(1, 5)):
-            scale = (
-                random.uniform(0.3, 0.34) if random.random() < 0.6 else random.uniform(0.9, 0.97)
-            )
+            scale = random.uniform(*((0.3, 0.34) if random.random() < 0.6 else (0.9, 0.97)))
             tall = random.uniform(1.0, 1.3) * (1 if scale < 0.5 else 0.75)
-            yield self._thing([pole(random, self._pixels(tall, scale), night)], scale, half, reach)
+            yield self._thing([pole(random, self._pixels(tall, scale), night)], scale)
         for _ in range(random.integers(1, 5)):
-            scale = (
-                random.uniform(0.3, 0.34) if random.random() < 0.5 else random.uniform(0.88, 0.97)
-            )
+            scale = random.uniform(*((0.3, 0.34) if random.random() < 0.5 else (0.88, 0.97)))
             walk = person(random, self._pixels(0.52, scale))
-            yield self._moving(walk, scale, half, reach, random.uniform(-0.02, 0.02))
+            yield self._thing(walk, scale, random.uniform(-0.02, 0.02))
         for lane, direction in ((random.uniform(0.42, 0.5), -1), (random.uniform(0.66, 0.76), 1)):
             for _ in range(random.integers(1, 3)):
                 large = random.random() < 0.3
                 draw, tall = (bus, 0.72) if large else (car, random.uniform(0.34, 0.4))
                 picture = draw(random, self._pixels(tall, lane), night)
-                speed = direction * random.uniform(0.0, 0.07)
-                yield self._moving([picture], lane, half, reach, speed)
+                yield self._thing([picture], lane, direction * random.uniform(0.0, 0.07))
 
     def _pixels(self, tall: float, scale: float) -> int:
         return max(6, round(tall * scale * self._height))
 
-    def _thing(
-        self, pictures: list[Sprite], scale: float, half: float, reach: float, speed: float = 0.0
-    ) -> _Thing:
+    def _thing(self, pictures: list[Sprite], scale: float, speed: float = 0.0) -> _Thing:
+        """An object at a random place; sprites face right, so one that moves left is mirrored."""
+        if speed < 0:
+            pictures = [picture.mirrored() for picture in pictures]
         share = self._weather.fog * max(0.0, 1 - 1.3 * scale)
         if share > 0.02:
             pictures = [picture.hazed(self._weather.haze, share) for picture in pictures]
-        span = half / scale + reach
+        span = self._width / self._height / 2 / scale + self._pan
         return _Thing(pictures, self._random.uniform(-span, span), scale, speed)
-
-    def _moving(
-        self, pictures: list[Sprite], scale: float, half: float, reach: float, speed: float
-    ) -> _Thing:
-        """A moving object; sprites face right, so those that move left are mirrored."""
-        if speed < 0:
-            pictures = [picture.mirrored() for picture in pictures]
-        return self._thing(pictures, scale, half, reach, speed)

@@ -13,20 +13,19 @@ NOTHING = 255
 
 
 class Sprite:
-    """An object ready to be pasted: colours (h, w, 3), opacity (h, w) and classes (h, w)."""
+    """An object ready to be pasted: colours (h, w, 3), opacity (h, w, 1) and classes (h, w)."""
 
     def __init__(self, colour: Floats, opacity: Floats, classes: NDArray[np.uint8]) -> None:
-        self.colour, self.opacity = np.clip(colour, 0, 255), opacity[..., None]
-        self.classes = classes
+        self.colour, self.opacity, self.classes = np.clip(colour, 0, 255), opacity, classes
         self.height, self.width = classes.shape
 
     def mirrored(self) -> "Sprite":
-        return Sprite(self.colour[:, ::-1], self.opacity[:, ::-1, 0], self.classes[:, ::-1])
+        return Sprite(self.colour[:, ::-1], self.opacity[:, ::-1], self.classes[:, ::-1])
 
     def hazed(self, haze: Sequence[float], share: float) -> "Sprite":
         """The sprite blended with the colour of fog, by the given share."""
         colour = self.colour * (1 - share) + np.array(haze, np.float32) * share
-        return Sprite(colour, self.opacity[..., 0], self.classes)
+        return Sprite(colour, self.opacity, self.classes)
 
 
 class Canvas:
@@ -83,16 +82,14 @@ class Canvas:
 
     def sprite(self) -> Sprite:
         (height, width), n = self._size, OVERSAMPLING
-        drawn = (self._classes != NOTHING).astype(np.float32)
-        cover, colour = (
-            np.zeros((height, width), np.float32),
-            np.zeros((height, width, 3), np.float32),
-        )
+        drawn = (self._classes != NOTHING).astype(np.float32)[..., None]
+        cover = np.zeros((height, width, 1), np.float32)
+        colour = np.zeros((height, width, 3), np.float32)
         for y in range(n):
             for x in range(n):
                 cover += drawn[y::n, x::n]
                 colour += self._colour[y::n, x::n]  # black where nothing is drawn
-        colour /= np.maximum(cover, 1)[..., None]
+        colour /= np.maximum(cover, 1)
         cover /= n * n
         middle = self._classes.reshape(height, n, width, n)[:, n // 2, :, n // 2]
         return Sprite(colour, cover, middle.copy())

@@ -101,10 +101,8 @@ class Lens:
         tile = np.zeros((height, width), np.int16)
         unit = max(1, self._size[0] // 160)
         count = height * width // (900 * unit)
-        tops, lefts = (
-            self._random.integers(height, size=count),
-            self._random.integers(width, size=count),
-        )
+        tops = self._random.integers(height, size=count)
+        lefts = self._random.integers(width, size=count)
         if self._weather.snow:
             for dy in range(unit):
                 for dx in range(unit):
