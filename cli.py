@@ -100,20 +100,8 @@ def _make_bundle(path: Path, size: str | None, engines: bool) -> None:
 
 
 bench = bench_with(_make_bundle)
-for verb in (
-    train,
-    export,
-    quantize,
-    build,
-    bench,
-    run,
-    triton,
-    web,
-    inspect,
-    selftest,
-    doctor,
-    sample,
-):
+_PREPARE, _USE = (train, export, quantize, build), (bench, run, triton, web)
+for verb in (*_PREPARE, *_USE, inspect, selftest, doctor, sample):
     app.command()(verb)
 app.command("eval")(evaluate)
 

@@ -39,10 +39,10 @@ def web(
     opened = Bundle.open(bundle)
     names = browser_variants(opened)
     if opened.find_variant(Device.GPU, "fp32") is None:
-        some = opened.find_variant(Device.GPU, "fp16") is not None
+        half = opened.find_variant(Device.GPU, "fp16") is not None
         warn(
-            f"{bundle} has no graphs for {'GPUs without 16-bit shaders' if some else 'GPUs'}, where "
-            "the page will run on the CPU; export it with --variants fp32,fp16,fp32-gpu"
+            f"{bundle} has no graphs for GPUs{' without 16-bit shaders' if half else ''}, so the "
+            "page runs on the CPU there; export it with --variants fp32,fp16,fp32-gpu"
         )
     write_site(opened, out, runtime_files(runtime), sample, force)
     typer.echo(f"wrote {out} with {', '.join(names)}; look at it with:")

@@ -44,9 +44,9 @@ def packed() -> bytes:
     npm = shutil.which("npm")
     if npm is None:
         raise NotFound(
-            f"the page needs {PACKAGE} {VERSION}, which npm gets, and npm is not installed; install "
-            f"it, or bring {ARCHIVE} from a machine that has it (npm pack {PACKAGE}@{VERSION}) and "
-            "name it with --runtime"
+            f"the page needs {PACKAGE} {VERSION}, which npm gets, and npm is not installed; "
+            f"install it, or run npm pack {PACKAGE}@{VERSION} on another machine and name the "
+            f"file {ARCHIVE} with --runtime"
         )
     with scratch_folder() as folder:
         command = [npm, "pack", "--ignore-scripts", "--silent", f"{PACKAGE}@{VERSION}"]
@@ -59,8 +59,8 @@ def packed() -> bytes:
             fault = f"no answer in {_NPM_S} s"
         if not (folder / ARCHIVE).is_file():
             raise RuntimeFailed(
-                f"npm cannot get {PACKAGE} {VERSION}{f' ({fault.strip()})' if fault else ''}; check "
-                f"its registry, or name a downloaded {ARCHIVE} with --runtime"
+                f"npm cannot get {PACKAGE} {VERSION} ({fault.strip() or 'it gives no reason'}); "
+                f"check its registry, or name a downloaded {ARCHIVE} with --runtime"
             )
         return _read(folder / ARCHIVE)
 

@@ -1,4 +1,4 @@
-"""`mrcfa web` writes the site: the page, the runtime, a video, and a bundle of what browsers run."""
+"""`mrcfa web` writes the site: a page, the runtime, a video, and a bundle that browsers can run."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,8 +24,8 @@ def browser_variants(bundle: Bundle) -> list[str]:
     manifest = bundle.manifest
     if manifest.streams > 1:
         raise Unsupported(
-            f"{bundle.path} is for {manifest.streams} streams, and the page has one video; export a "
-            "bundle with --streams 1"
+            f"{bundle.path} is for {manifest.streams} streams, and the page has one video; export "
+            "a bundle with --streams 1"
         )
     if manifest.output is not Output.MASK:
         raise Unsupported(
@@ -79,7 +79,9 @@ def _write_page(root: Path, name: str, sample: str) -> None:
         (folder / "page.css").read_text(encoding="utf-8") for folder in (view, page)
     )
     html = (page / "index.html").read_text(encoding="utf-8")
-    texts["index.html"] = html.replace("{{name}}", escape(name)).replace("{{sample}}", sample)
+    texts["index.html"] = html.replace("{{name}}", escape(name)).replace(
+        "{{sample}}", escape(sample)
+    )
     for file, text in texts.items():
         (root / file).write_text(text, encoding="utf-8")
 

@@ -159,8 +159,13 @@ function playFile(file) {
   begin({name: file.name, live: false}, () => { video.src = URL.createObjectURL(file); });
 }
 
-function playSample() {
-  begin({name: "sample", live: false}, () => { video.src = document.body.dataset.sample; });
+async function playSample() {
+  try {
+    const file = await (await fetched(document.body.dataset.sample)).blob();  // not every host can send parts of it
+    begin({name: "sample", live: false}, () => { video.src = URL.createObjectURL(file); });
+  } catch (error) {
+    say("lost", `The sample cannot be loaded (${error.message}). Choose a video.`);
+  }
 }
 
 async function playCamera() {
