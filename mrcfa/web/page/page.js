@@ -239,6 +239,7 @@ async function request() {
   busy = true;
   fresh = false;
   const to = worker, message = {restart};
+  if (restart) frames = 0;
   restart = false;
   begun = performance.now();
   try {

@@ -1,0 +1,181 @@
+"""The site in a real browser: its masks, its sentences, its controls."""
+
+from contextlib import closing
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from static_host import COLLECT, collected
+
+from mrcfa import Stream
+from mrcfa.bundle import Bundle
+from mrcfa.video.sinks import open_sink
+from mrcfa.web.site import write_site
+
+READY = "!!document.querySelector('#sample:enabled')"
+NOTICE = "document.querySelector('#notice:not([hidden])')?.textContent"
+SIZE = (96, 160)
+
+
+def opened(browser, host, query="", **how):
+    tab = browser.open(host.url + query, **how)
+    tab.until(READY)
+    return tab
+
+
+def choose(tab, file):
+    root = tab("DOM.getDocument")["root"]["nodeId"]
+    node = tab("DOM.querySelector", nodeId=root, selector="#file")["nodeId"]
+    tab("DOM.setFileInputFiles", files=[str(file)], nodeId=node)
+
+
+def click(tab, name):
+    tab.value(f"document.getElementById('{name}').click()")
+
+
+def shown(tab):
+    return tab.value("Number(document.getElementById('picture').dataset.number ?? 0)")
+
+
+def check_masks(frames, bundle):
+    """Compare the page's masks with those of ONNX Runtime on the CPU, for the page's own frames."""
+    with closing(Stream(bundle, backend="onnxruntime:cpu")) as stream:
+        for number, image, mask in frames:
+            if number == 1:
+                stream.reset()
+            assert (stream(image) == mask).mean() >= 0.999, number
+
+
+def test_wasm_computes_the_masks_of_onnx_runtime_also_after_a_jump(browser, host, browsed):
+    tab = opened(browser, host)
+    tab.value(COLLECT)
+    click(tab, "sample")
+    tab.until("collected.length >= 12")
+    tab.value("place.value = 0, place.dispatchEvent(new Event('input'))")
+    tab.until("collected.findLast(([number]) => number == 1) != collected[0]")
+    tab.until("collected.at(-1)[0] >= 3")
+    frames = collected(tab, SIZE)
+    assert [number for number, *_ in frames[:12]] == list(range(1, 13))
+    assert len(np.unique(frames[11][2])) > 1
+    check_masks(frames, browsed)
+    said = tab.value("document.getElementById('provider').textContent")
+    assert tab.value("crossOriginIsolated")  # a plain host sends no headers
+    threads = min(tab.value("navigator.hardwareConcurrency"), 4)
+    assert said == f"WASM, {threads} thread{'s' * (threads > 1)}, FP32"
+    sites = "performance.getEntries().map(({name}) => URL.parse(name)?.origin).filter(Boolean)"
+    assert set(tab.value(sites)) <= {host.url.rstrip("/"), "null"}
+    tab.close()
+
+
+def test_a_page_that_is_opened_as_a_file_says_how_to_serve_it(browser, bundle, tmp_path):
+    write_site(Bundle.open(bundle("b0")), tmp_path / "site", {})
+    tab = browser.open((tmp_path / "site" / "index.html").as_uri())
+    assert "python3 -m http.server" in tab.until(NOTICE)
+    assert tab.value("document.querySelectorAll('#sources button:disabled').length") == 3
+    tab.close()
+
+
+def test_a_bad_video_and_a_missing_camera_are_named_and_the_next_video_plays(
+    browser, host, tmp_path
+):
+    bad, silent = tmp_path / "bad.mp4", tmp_path / "silent.mp4"
+    bad.write_bytes(b"no video" * 100)
+    with av.open(str(silent), "w") as file:
+        track = file.add_stream("aac", rate=48000)
+        sound = av.AudioFrame.from_ndarray(np.zeros((1, 48000), np.float32), "flt", "mono")
+        sound.sample_rate = 48000
+        file.mux(track.encode(sound))
+        file.mux(track.encode(None))
+    tab = opened(browser, host, "?provider=wasm")
+    for file in (bad, silent):
+        choose(tab, file)
+        tab.until(f"{NOTICE}?.startsWith('{file.name} ')")
+    click(tab, "camera")
+    tab.until(f"{NOTICE}?.startsWith('The camera cannot be used: ')")
+    click(tab, "sample")
+    tab.until("document.getElementById('picture').dataset.number > 1")
+    assert tab.value(NOTICE) is None
+    tab.close()
+
+
+def test_a_file_that_the_host_lost_is_named_and_loaded_when_it_is_back(browser, host):
+    tab = opened(browser, host, "?provider=wasm")
+    host.lost.add("bundle/decoder.onnx")
+    click(tab, "sample")
+    assert "bundle/decoder.onnx" in tab.until(NOTICE)
+    assert tab.value("document.getElementById('status').textContent") == "stopped"
+    host.lost.clear()
+    click(tab, "sample")
+    tab.until("document.getElementById('picture').dataset.number > 1")
+    tab.close()
+
+
+def test_a_hidden_tab_waits_and_says_so_when_it_is_shown(browser, host):
+    tab = opened(browser, host, "?provider=wasm")
+    click(tab, "sample")
+    tab.until("document.getElementById('picture').dataset.number > 1")
+    tab.value(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true}),"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    tab.until("video.paused && !busy")
+    before = shown(tab)
+    tab.value("new Promise(done => setTimeout(done, 300))")
+    assert shown(tab) == before
+    tab.value("delete document.hidden, document.dispatchEvent(new Event('visibilitychange'))")
+    assert "background" in tab.until(NOTICE)
+    tab.until(f"document.getElementById('picture').dataset.number > {before}")
+    tab.close()
+
+
+def test_tab_reaches_every_control_and_each_has_a_name(browser, host):
+    tab = opened(browser, host, "?provider=wasm")
+    click(tab, "sample")
+    tab.until("document.querySelectorAll('#seen input').length > 0")
+    click(tab, "pause")
+    tab.until("video.paused && !busy")
+    tab.value("document.querySelector('details').open = true, document.activeElement.blur()")
+    controls = "[...document.querySelectorAll('button, input, summary')].filter(one => !one.hidden)"
+    count, reached = tab.value(f"{controls}.length"), set()
+    for _ in range(count):
+        for kind in ("rawKeyDown", "keyUp"):
+            tab("Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9)
+        reached.add(tab.value(f"{controls}.indexOf(document.activeElement)"))
+    assert reached == set(range(count))
+    nodes = tab("Accessibility.getFullAXTree")["nodes"]
+    kinds = {"button", "slider", "checkbox", "image", "DisclosureTriangle"}
+    found = [node for node in nodes if node.get("role", {}).get("value") in kinds]
+    assert len(found) >= count
+    assert [node for node in found if not node["name"].get("value")] == []
+    tab.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_wider_than_the_window(browser, host, width):
+    tab = opened(browser, host, "?provider=wasm", width=width)
+    tab.value(f"say('lost', 'x'.repeat(200)), at('title').textContent = 'y'.repeat(200), 0")
+    assert tab.value("document.documentElement.scrollWidth") <= width
+    wide = tab.value(
+        "[...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect()"
+        ".right > innerWidth + 0.5).map(one => one.outerHTML)"
+    )
+    assert wide == []
+    tab.close()
+
+
+@pytest.mark.thorough
+def test_a_huge_video_and_one_on_end_are_cut_to_the_models_shape(browser, host, tmp_path):
+    for name, (height, width), size in (
+        ("huge.mp4", (2176, 3840), (768, 1280)),
+        ("on-end.mp4", (320, 180), (108, 180)),
+    ):
+        with open_sink(str(tmp_path / name), (), np.zeros((0, 3), np.uint8), Fraction(5)) as write:
+            for number in range(3):
+                write("", np.full((height, width, 3), 60 * number, np.uint8))
+        tab = opened(browser, host, "?provider=wasm")
+        choose(tab, tmp_path / name)
+        tab.until("document.getElementById('picture').dataset.number > 1")
+        assert tuple(tab.value("[view.canvas.height, view.canvas.width]")) == size
+        assert tab.value(NOTICE) is None
+        tab.close()
