@@ -65,9 +65,9 @@ def packed() -> bytes:
         return _read(folder / ARCHIVE)
 
 
-def fetch_archive(path: Path) -> None:
-    """Write the archive to a file, for machines without npm."""
-    write_whole(path, packed())
+def fetch_archive(path: str) -> None:
+    """Write the archive to a file."""
+    write_whole(Path(path), packed())
 
 
 def _read(archive: Path) -> bytes:

@@ -98,7 +98,7 @@ function showPlan() {
   const detail = provider === "webgpu" ? device : threads === 1 ? "1 thread" : `${threads} threads`;
   at("provider").textContent = [provider === "webgpu" ? "WebGPU" : "WASM", detail, precision.toUpperCase()].filter(Boolean).join(", ");
   const random = manifest.weights.random ? ["The weights of this model are random: its masks mean nothing."] : [];
-  const single = slow ? ["It has one thread, because the host does not isolate the page (docs/browser.md)."] : [];
+  const single = slow ? ["It has one thread, because this page is not isolated by its host or by a service worker."] : [];
   at("hint").textContent = [...random, ...reasons, ...single].join(" ");
 }
 

@@ -154,7 +154,7 @@ def test_tab_reaches_every_control_and_each_has_a_name(browser, host):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_wider_than_the_window(browser, host, width):
     tab = opened(browser, host, "?provider=wasm", width=width)
-    tab.value(f"say('lost', 'x'.repeat(200)), at('title').textContent = 'y'.repeat(200), 0")
+    tab.value("say('lost', 'x'.repeat(200)), at('title').textContent = 'y'.repeat(200), 0")
     assert tab.value("document.documentElement.scrollWidth") <= width
     wide = tab.value(
         "[...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect()"
