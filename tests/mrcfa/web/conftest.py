@@ -1,9 +1,12 @@
 """A site on a host."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from browser import CHROMIUM, SOFTWARE_GPU, Browser
 from static_host import Host, hosted
 
 from mrcfa.bundle import Bundle
@@ -14,18 +17,39 @@ ARCHIVE = Path(__file__).parents[3] / "build" / "onnxruntime-web.tgz"
 
 
 @pytest.fixture(scope="session")
-def browsed(bundle: Callable[..., Path]) -> Path:
-    """The bundle of the site."""
-    return bundle("b0", variants=("fp32", "fp32-gpu"))
-
-
-@pytest.fixture
-def host(once: Callable[..., Path], browsed: Path) -> Iterator[Host]:
+def site(once: Callable[..., Path]) -> Callable[[Path], Path]:
+    """`site(bundle)`: the folder of its site."""
     if not ARCHIVE.is_file():
         pytest.skip("Browser: not run (make build/onnxruntime-web.tgz brings the runtime, by npm)")
 
-    def make(path: Path) -> None:
-        write_site(Bundle.open(browsed), path, runtime_files(ARCHIVE))
+    def written(bundle: Path) -> Path:
+        def make(path: Path) -> None:
+            write_site(Bundle.open(bundle), path, runtime_files(ARCHIVE))
 
-    with hosted(once("site", make)) as host:
+        return once(f"site-of-{bundle.name}", make)
+
+    return written
+
+
+@pytest.fixture
+def host(site: Callable[[Path], Path], bundle: Callable[..., Path]) -> Iterator[Host]:
+    with hosted(site(bundle("b0"))) as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def gpu_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser with WebGPU on a software adapter, and with a camera that sends a test picture."""
+    if CHROMIUM is None:
+        pytest.skip("not run: chromium is not installed")
+    camera = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+    profile = tmp_path_factory.mktemp("browser")
+    with closing(Browser(profile, *camera, gpu=SOFTWARE_GPU)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def gpu_host(site: Callable[[Path], Path], bundle: Callable[..., Path]) -> Iterator[Host]:
+    """Its bundle has graphs for GPUs in FP32, and none in FP16."""
+    with hosted(site(bundle("b0", variants=("fp32", "fp32-gpu")))) as host:
         yield host

@@ -16,6 +16,8 @@ from mrcfa.web.site import write_site
 READY = "!!document.querySelector('#sample:enabled')"
 NOTICE = "document.querySelector('#notice:not([hidden])')?.textContent"
 SIZE = (96, 160)
+SHADERS_S = 300
+"""Time for three frames on a software adapter, whose first one compiles shaders."""
 
 
 def opened(browser, host, query="", **how):
@@ -47,7 +49,7 @@ def check_masks(frames, bundle):
             assert (stream(image) == mask).mean() >= 0.999, number
 
 
-def test_wasm_computes_the_masks_of_onnx_runtime_also_after_a_jump(browser, host, browsed):
+def test_wasm_computes_the_masks_of_onnx_runtime_also_after_a_jump(browser, host, bundle):
     tab = opened(browser, host)
     tab.value(COLLECT)
     click(tab, "sample")
@@ -58,7 +60,7 @@ def test_wasm_computes_the_masks_of_onnx_runtime_also_after_a_jump(browser, host
     frames = collected(tab, SIZE)
     assert [number for number, *_ in frames[:12]] == list(range(1, 13))
     assert len(np.unique(frames[11][2])) > 1
-    check_masks(frames, browsed)
+    check_masks(frames, bundle("b0"))
     said = tab.value("document.getElementById('provider').textContent")
     assert tab.value("crossOriginIsolated")  # a plain host sends no headers
     threads = min(tab.value("navigator.hardwareConcurrency"), 4)
@@ -179,3 +181,44 @@ def test_a_huge_video_and_one_on_end_are_cut_to_the_models_shape(browser, host, 
         assert tuple(tab.value("[view.canvas.height, view.canvas.width]")) == size
         assert tab.value(NOTICE) is None
         tab.close()
+
+
+@pytest.mark.thorough
+def test_webgpu_keeps_its_state_on_the_gpu_and_survives_the_loss_of_it(
+    gpu_browser, gpu_host, bundle
+):
+    tab = opened(gpu_browser, gpu_host, "?provider=webgpu")
+    tab.value(COLLECT)
+    click(tab, "sample")
+    tab.until("collected.length >= 3", SHADERS_S)
+    frames = collected(tab, SIZE)
+    said = tab.value("document.getElementById('provider').textContent")
+    assert "WebGPU" in said
+    assert "software" in said
+    check_masks(frames, bundle("b0", variants=("fp32", "fp32-gpu")))
+    gpu_browser.crash_gpu()
+    assert "lost" in tab.until(NOTICE)
+    tab.until("document.getElementById('status').textContent == 'first frame'")
+    gpu_browser.crash_gpu()
+    tab.until("document.getElementById('provider').textContent.startsWith('WASM')")
+    count = tab.value("collected.length")
+    tab.until(f"collected.length >= {count} + 3")
+    after = collected(tab, SIZE)[count:]
+    assert after[0][0] == 1
+    check_masks(after, bundle("b0", variants=("fp32", "fp32-gpu")))
+    tab.close()
+
+
+@pytest.mark.thorough
+def test_a_software_adapter_is_not_taken_unasked_and_a_camera_is_live(gpu_browser, gpu_host):
+    tab = opened(gpu_browser, gpu_host)
+    assert "software" in tab.value("document.getElementById('hint').textContent")
+    click(tab, "camera")
+    tab.until("document.getElementById('picture').dataset.number > 3")
+    assert tab.value("document.getElementById('speed').textContent") == "live"
+    assert tab.value("document.getElementById('place').hidden")
+    tab.value("video.srcObject.getTracks()[0].dispatchEvent(new Event('ended'))")
+    assert "disconnected" in tab.value(NOTICE)
+    click(tab, "sample")
+    tab.until("document.getElementById('speed').textContent.endsWith('%')")
+    tab.close()
