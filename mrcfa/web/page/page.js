@@ -9,7 +9,8 @@ const view = {
   tint: document.createElement("canvas"), picture: null, mask: null,
 };
 let manifest, plan, worker = null, ready = false, losses = 0;  // the worker has one frame at a time
-let source = null, busy = false, fresh = false, restart = true, begun = 0, frames = 0, recent = [], hiddenWhilePlaying = false;
+let source = null, busy = false, fresh = false, restart = true, begun = 0, frames = 0, recent = [];
+let held = false, hiddenWhilePlaying = false;  // a recording is held until the first mask
 
 async function open() {
   const fault = unfit();
@@ -25,6 +26,7 @@ async function open() {
   screens = [view];
   showClasses();
   recolour();
+  at("about").append(` · ${manifest.classes.length} classes · ${manifest.frame.join("×")}`);
   showPlan();
   show("", "ready");
   for (const button of at("sources").children) button.disabled = false;
@@ -96,7 +98,7 @@ function showPlan() {
   const {provider, variant, threads, reasons, device} = plan, {precision} = variant;
   const slow = provider === "wasm" && threads === 1 && cores() > 1;
   const detail = provider === "webgpu" ? device : threads === 1 ? "1 thread" : `${threads} threads`;
-  at("provider").textContent = [provider === "webgpu" ? "WebGPU" : "WASM", detail, precision.toUpperCase()].filter(Boolean).join(", ");
+  measure("provider", provider === "webgpu" ? "WebGPU" : "WASM", [detail, precision.toUpperCase()].filter(Boolean).join(", "));
   const random = manifest.weights.random ? ["The weights of this model are random: its masks mean nothing."] : [];
   const single = slow ? ["It has one thread, because this page is not isolated by its host or by a service worker."] : [];
   at("hint").textContent = [...random, ...reasons, ...single].join(" ");
@@ -110,6 +112,7 @@ function startWorker() {
   worker.onerror = event => recover(event.message || "segmenter.js cannot be loaded");
   worker.postMessage({provider: plan.provider, threads: plan.threads, variant: plan.variant, files: manifest.files});
   show("", "loading");
+  hold();
 }
 
 function stopWorker() {
@@ -126,7 +129,7 @@ function receive(data) {
     ready = true;
     plan.threads = data.threads;
     showPlan();
-    show("", "first frame");
+    show("", video.videoWidth ? "first frame" : "ready");
     return request();
   }
   if (data.loadedBytes) return show("", `loading, ${(data.loadedBytes / 1e6).toFixed(0)} MB`);
@@ -192,10 +195,17 @@ function begin(next, attach) {
   fresh = false;
   recent = [];
   at("title").textContent = next.name;
+  at("caption").hidden = false;
   at("transport").hidden = false;
   at("place").hidden = next.live;
-  if (!worker) startWorker();
-  video.play().catch(() => {});  // its error event says why
+  video.play().catch(() => {});  // phones load nothing before; the error event says what is wrong
+  worker ? hold() : startWorker();
+}
+
+function hold() {
+  held = true;
+  fresh = true;
+  if (!source.live && video.readyState > 1) video.pause();
 }
 
 function release() {
@@ -216,6 +226,10 @@ video.onloadedmetadata = () => {
     return show("lost", "no video");
   }
   watch();
+};
+video.onloadeddata = () => {
+  if (held) hold();
+  request();
 };
 video.onseeking = () => { restart = true; };
 video.onseeked = () => { fresh = true; request(); };
@@ -277,6 +291,11 @@ function draw({picture, mask, size: [height, width], ms}) {
   view.canvas.dataset.number = frames;
   pace(now - begun);
   showNumbers(ms);
+  if (held) {
+    held = false;
+    if (document.hidden) hiddenWhilePlaying = true;
+    else video.play().catch(() => {});
+  }
   if (!video.paused) show("live", "live");
   document.dispatchEvent(new CustomEvent("segmented", {detail: {number: frames, picture, mask, width, height}}));
 }
@@ -329,7 +348,7 @@ at("sample").onclick = playSample;
 at("pause").onclick = () => {
   if (!video.paused) return video.pause();
   if (source.live) restart = true;
-  if (!worker) startWorker();
+  if (!worker) return startWorker();
   video.play().catch(() => {});
 };
 at("place").oninput = ({target}) => { if (video.duration) video.currentTime = video.duration * target.value / STEPS; };
@@ -349,11 +368,12 @@ document.onvisibilitychange = () => {
     if (hiddenWhilePlaying && !source.live) video.pause();
     return;
   }
-  if (!hiddenWhilePlaying) return;
-  hiddenWhilePlaying = false;
-  if (source.live) restart = fresh = true;
-  else video.play().catch(() => {});
-  say("info", "The video waited while this tab was in the background.");
+  if (hiddenWhilePlaying) {
+    hiddenWhilePlaying = false;
+    if (source.live) restart = fresh = true;
+    else video.play().catch(() => {});
+    say("info", "The video waited while this tab was in the background.");
+  }
   request();
 };
 open();

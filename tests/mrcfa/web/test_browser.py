@@ -64,7 +64,7 @@ def test_wasm_computes_the_masks_of_onnx_runtime_also_after_a_jump(browser, host
     said = tab.value("document.getElementById('provider').textContent")
     assert tab.value("crossOriginIsolated")  # a plain host sends no headers
     threads = min(tab.value("navigator.hardwareConcurrency"), 4)
-    assert said == f"WASM, {threads} thread{'s' * (threads > 1)}, FP32"
+    assert said == f"WASM {threads} thread{'s' * (threads > 1)}, FP32"
     sites = "performance.getEntries().map(({name}) => URL.parse(name)?.origin).filter(Boolean)"
     assert set(tab.value(sites)) <= {host.url.rstrip("/"), "null"}
     tab.close()
