@@ -14,7 +14,7 @@ import numpy as np
 COLLECT = """
 window.collected = [];
 document.addEventListener("segmented", ({detail: {number, picture, mask, width, height}}) => {
-  const pen = new OffscreenCanvas(width, height).getContext("2d");
+  const pen = new OffscreenCanvas(width, height).getContext("2d", {willReadFrequently: true});
   pen.drawImage(picture, 0, 0, width, height);
   const {data} = pen.getImageData(0, 0, width, height);
   collected.push([number, new Uint8Array(data.buffer).toBase64(), mask.toBase64()]);

@@ -31,9 +31,9 @@ def site(once: Callable[..., Path]) -> Callable[[Path], Path]:
     return written
 
 
-@pytest.fixture
-def host(site: Callable[[Path], Path], bundle: Callable[..., Path]) -> Iterator[Host]:
-    with hosted(site(bundle("b0"))) as host:
+@pytest.fixture(scope="module")
+def host(site: Callable[[Path], Path], demo: Callable[[str], Path]) -> Iterator[Host]:
+    with hosted(site(demo("fp32"))) as host:
         yield host
 
 
@@ -48,8 +48,8 @@ def gpu_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield opened
 
 
-@pytest.fixture
-def gpu_host(site: Callable[[Path], Path], bundle: Callable[..., Path]) -> Iterator[Host]:
-    """Its bundle has graphs for GPUs in FP32, and none in FP16."""
-    with hosted(site(bundle("b0", variants=("fp32", "fp32-gpu")))) as host:
+@pytest.fixture(scope="module")
+def gpu_host(site: Callable[[Path], Path], demo: Callable[[str], Path]) -> Iterator[Host]:
+    """Its bundle has only graphs for GPUs in FP32, which WASM can run as well."""
+    with hosted(site(demo("fp32-gpu"))) as host:
         yield host
