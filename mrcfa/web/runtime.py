@@ -33,10 +33,15 @@ _NPM_S = 600
 
 
 def runtime_files(archive: Path | None = None) -> dict[str, bytes]:
-    """The content of `FILES`, from a downloaded archive or from npm."""
+    """The content of `FILES`, from a downloaded archive or from npm.
+
+    Scripts are named `.js`, because some hosts do not know `.mjs` for one.
+    """
     content = packed() if archive is None else _read(archive)
     with tarfile.open(fileobj=BytesIO(content)) as members:
-        return {name: _member(members, f"package/dist/{name}") for name in FILES}
+        return {
+            name.replace(".mjs", ".js"): _member(members, f"package/dist/{name}") for name in FILES
+        }
 
 
 def packed() -> bytes:

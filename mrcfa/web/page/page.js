@@ -277,7 +277,7 @@ function picture() {
   return createImageBitmap(video, x, y, ...cut, shrunk < 1 ? {resizeWidth, resizeHeight, resizeQuality: "medium"} : {});
 }
 
-function draw({picture, mask, size: [height, width], ms}) {
+function draw({picture, mask, size: [height, width], ms, kept}) {
   busy = false;
   for (const [canvas, wide, high] of [[view.canvas, picture.width, picture.height], [view.tint, width, height]])
     if (canvas.width !== wide || canvas.height !== high) Object.assign(canvas, {width: wide, height: high});
@@ -290,7 +290,7 @@ function draw({picture, mask, size: [height, width], ms}) {
   frames += 1;
   view.canvas.dataset.number = frames;
   pace(now - begun);
-  showNumbers(ms);
+  showNumbers(`${ms.toFixed(0)} ms in both graphs, whose state is on the ${kept}`);
   if (held) {
     held = false;
     if (document.hidden) hiddenWhilePlaying = true;
@@ -306,11 +306,11 @@ function pace(latency) {
   if (Math.abs(rate / video.playbackRate - 1) > .2) video.playbackRate = rate;
 }
 
-function showNumbers(ms) {
+function showNumbers(detail) {
   const span = recent.length > 1 ? recent.at(-1).at - recent[0].at : 0;
   const latency = recent.reduce((sum, each) => sum + each.latency, 0) / recent.length;
   measure("rate", formatted(span ? 1000 * (recent.length - 1) / span : null), "/s");
-  measure("latency", formatted(latency), "ms", `${ms.toFixed(0)} ms in both graphs`);
+  measure("latency", formatted(latency), "ms", detail);
   measure("speed", source.live ? "live" : `${formatted(100 * video.playbackRate)}`, source.live ? "" : "%");
   at("frame").textContent = `frame ${frames}`;
   if (!source.live && document.activeElement !== at("place")) at("place").value = STEPS * video.currentTime / video.duration || 0;

@@ -1,8 +1,8 @@
 // A worker that segments one video: a picture in, its mask out. With WebGPU the features and the memory
 // stay in buffers of the GPU; only the picture goes up, and the mask comes down.
 const RUNTIMES = {
-  webgpu: {script: "ort.webgpu.min.mjs", binary: "ort-wasm-simd-threaded.asyncify.wasm"},
-  wasm: {script: "ort.wasm.min.mjs", binary: "ort-wasm-simd-threaded.wasm"},
+  webgpu: {script: "ort.webgpu.min.js", core: "ort-wasm-simd-threaded.asyncify"},
+  wasm: {script: "ort.wasm.min.js", core: "ort-wasm-simd-threaded"},
 };
 const LIMITS = [
   "maxBufferSize", "maxStorageBufferBindingSize", "maxStorageBuffersPerShaderStage", "maxComputeWorkgroupStorageSize",
@@ -29,7 +29,8 @@ async function start({provider, variant, files, threads}) {
   ort = await import(`./runtime/${runtime.script}`);
   ort.env.logLevel = "error";
   ort.env.wasm.numThreads = threads;
-  ort.env.wasm.wasmBinary = await load(`runtime/${runtime.binary}`);
+  ort.env.wasm.wasmPaths = {mjs: new URL(`runtime/${runtime.core}.js`, location.href)};
+  ort.env.wasm.wasmBinary = await load(`runtime/${runtime.core}.wasm`);
   const features = variant.encoder.outputs.map(({name}) => name);
   const kept = variant.decoder.inputs.filter(({name}) => !features.includes(name));
   encoder = await open(variant.encoder, files, features);
@@ -107,7 +108,9 @@ async function segment({picture, restart}) {
   for (const tensor of [...Object.values(features), ...Object.values(state)]) tensor.dispose();
   state = next;
   const classes = new Uint8Array(await mask.getData());
-  postMessage({picture, mask: classes, size: [height, width], ms: performance.now() - begun}, [picture, classes.buffer]);
+  const kept = Object.values(state).some(({location}) => location === "gpu-buffer") ? "GPU" : "CPU";
+  const ms = performance.now() - begun;
+  postMessage({picture, mask: classes, size: [height, width], ms, kept}, [picture, classes.buffer]);
 }
 
 function pixels(width, height) {

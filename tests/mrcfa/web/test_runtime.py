@@ -12,6 +12,8 @@ from mrcfa.errors import Damaged, NotFound, RuntimeFailed
 from mrcfa.web import runtime
 from mrcfa.web.runtime import ARCHIVE, FILES, VERSION, runtime_files
 
+CONTENT = {name.replace(".mjs", ".js"): name.encode() for name in FILES}
+
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
@@ -44,12 +46,13 @@ def npm(tmp_path, monkeypatch):
 
 
 def test_a_downloaded_archive_has_the_files_of_the_page(archive):
-    assert runtime_files(archive) == {name: name.encode() for name in FILES}
+    assert runtime_files(archive) == CONTENT
+    assert {name.rpartition(".")[2] for name in CONTENT} == {"js", "wasm"}
 
 
 def test_npm_gets_the_archive_of_this_version(archive, npm):
     npm(f'[ "$1 $4" = "pack onnxruntime-web@{VERSION}" ] && /bin/cp {archive} {ARCHIVE}')
-    assert runtime_files() == {name: name.encode() for name in FILES}
+    assert runtime_files() == CONTENT
 
 
 def test_another_archive_is_refused(archive, npm):

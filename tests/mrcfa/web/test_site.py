@@ -11,7 +11,7 @@ from mrcfa.bundle import Bundle
 from mrcfa.errors import AlreadyExists, NotFound, Unsupported
 from mrcfa.web.site import browser_variants, write_site
 
-RUNTIME = {"ort.wasm.min.mjs": b"export {};"}
+RUNTIME = {"ort.wasm.min.js": b"export {};"}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_every_file_that_the_page_names_is_there(site):
     assert {
         name for name in named if not name.startswith("data:") and not (site / name).is_file()
     } == set()
-    assert (site / "runtime" / "ort.wasm.min.mjs").read_bytes() == b"export {};"
+    assert (site / "runtime" / "ort.wasm.min.js").read_bytes() == b"export {};"
     with av.open(str(site / "sample.mp4")) as video:
         picture = next(video.decode(video=0))
     assert (picture.height, picture.width) == (96, 160)
@@ -69,8 +69,8 @@ def test_only_a_site_is_replaced_and_only_with_force(site, bundle, tmp_path):
         with pytest.raises(AlreadyExists, match=naming(path, "-o")):
             write_site(opened, path, RUNTIME, force=force)
     assert (other / "index.html").read_text() == "mine"
-    write_site(opened, site, {"new.mjs": b""}, force=True)
-    assert [file.name for file in (site / "runtime").iterdir()] == ["new.mjs"]
+    write_site(opened, site, {"new.js": b""}, force=True)
+    assert [file.name for file in (site / "runtime").iterdir()] == ["new.js"]
 
 
 def test_a_bundle_that_no_browser_can_run_is_refused_with_the_remedy(bundle):
