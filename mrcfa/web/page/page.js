@@ -3,7 +3,7 @@
 // the machine is slow, so that a frame's references are about as far back in time as in training.
 const WIDEST = 1280, TRAINED_RATE = 15, SLOWEST = 1 / 16, RECENT_MS = 4000, MOST_THREADS = 4, STEPS = 1000, INFO_MS = 10_000;
 const CAMERA = {video: {width: {ideal: 1280}, facingMode: {ideal: "environment"}}, audio: false};
-const video = at("video");
+const video = at("video"), INVITATION = at("invitation").textContent;
 const view = {
   figure: document.querySelector("figure"), canvas: at("picture"), pen: at("picture").getContext("2d"),
   tint: document.createElement("canvas"), picture: null, mask: null,
@@ -130,9 +130,10 @@ function receive(data) {
     plan.threads = data.threads;
     showPlan();
     show("", video.videoWidth ? "first frame" : "ready");
+    invite(video.videoWidth ? "Computing the first frame" : INVITATION);
     return request();
   }
-  if (data.loadedBytes) return show("", `loading, ${(data.loadedBytes / 1e6).toFixed(0)} MB`);
+  if (data.loadedBytes) return invite(`Loading the model: ${(data.loadedBytes / 1e6).toFixed(0)} MB`);
   draw(data);
   request();
 }
@@ -154,6 +155,7 @@ function recover(reason) {
   stopWorker();
   video.pause();
   show("lost", "stopped");
+  invite(INVITATION);
   say("lost", `The model stopped: ${reason}. Choose a video to try again.`);
 }
 
@@ -326,6 +328,8 @@ function show(kind, text) {
   at("status").className = `pill ${kind}`;
   at("status").textContent = text;
 }
+
+function invite(text) { at("invitation").textContent = text; }
 
 function say(kind = "", text = "") {
   clearTimeout(fading);
