@@ -34,10 +34,11 @@ def web(
     """Write a web page that segments videos and the camera in the visitor's browser."""
     from mrcfa.bundle import Bundle
     from mrcfa.web.runtime import runtime_files
-    from mrcfa.web.site import browser_variants, write_site
+    from mrcfa.web.site import browser_variants, check_free, write_site
 
     opened = Bundle.open(bundle)
     names = browser_variants(opened)
+    check_free(out, force)
     if opened.find_variant(Device.GPU, "fp32") is None:
         half = opened.find_variant(Device.GPU, "fp16") is not None
         warn(

@@ -48,7 +48,7 @@ def write_site(
     variants = browser_variants(bundle)
     if video is not None and not video.is_file():
         raise NotFound(f"the video {video} does not exist")
-    _check_free(path, force)
+    check_free(path, force)
     with replaced(path, folder=True, over=force) as root:
         sample = f"sample{video.suffix if video else '.mp4'}"
         if video:
@@ -62,7 +62,8 @@ def write_site(
             (root / "runtime" / name).write_bytes(content)
 
 
-def _check_free(path: Path, force: bool) -> None:
+def check_free(path: Path, force: bool) -> None:
+    """Raise an error if a site cannot be written at `path`."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not all((path / each).is_file() for each in ("index.html", f"{_BUNDLE}/{MANIFEST}")):
