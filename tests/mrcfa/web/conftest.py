@@ -20,7 +20,7 @@ ARCHIVE = Path(__file__).parents[3] / "build" / "onnxruntime-web.tgz"
 def site(once: Callable[..., Path]) -> Callable[[Path], Path]:
     """`site(bundle)`: the folder of its site."""
     if not ARCHIVE.is_file():
-        pytest.skip("Browser: not run (make build/onnxruntime-web.tgz brings the runtime, with npm)")
+        pytest.skip("Browser: not run (make build/onnxruntime-web.tgz brings the runtime)")
 
     def written(bundle: Path) -> Path:
         def make(path: Path) -> None:
