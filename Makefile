@@ -27,11 +27,11 @@ $(WORLD): | $(STAMP)
 # Tests every promise once, on every layer. With `worksteal` each worker begins with its own half of
 # the tests, so the workers seldom wait for the same bundle.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
-test: venv build/headers build/triton
+test: venv build/headers build/triton build/onnxruntime-web.tgz
 	$(PYTEST) -m "not thorough"
 
 # Repeats tests over backbones, sizes, precisions and seeds, and the C++ tests with sanitizers.
-test-rest: venv build/headers build/triton build/cuda-bindings-12
+test-rest: venv build/headers build/triton build/onnxruntime-web.tgz build/cuda-bindings-12
 	$(PYTEST) -m "thorough and not cpp"
 	MRCFA_SANITIZE=address,undefined $(PYTEST) -m cpp tests/engines
 
@@ -81,6 +81,12 @@ build/headers:
 build/triton: | $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/tritonserver-on-cpu.sh \
 		|| echo "Triton: not run (no wheel of nvidia-pytriton for this machine)"
+
+# The runtime for browsers, which npm gets; without it the tests of the site in a browser report "not run".
+build/onnxruntime-web.tgz: mrcfa/web/runtime.py | $(STAMP)
+	mkdir -p build
+	$(BIN)/python -c "from mrcfa.web.runtime import fetch_archive; fetch_archive('$@')" 2> /dev/null \
+		|| echo "Browser: not run (npm cannot bring onnxruntime-web)"
 
 # The bindings of CUDA 12, whose test over a stub driver repeats that of the installed ones.
 build/cuda-bindings-12: | $(STAMP)

@@ -24,6 +24,7 @@ from mrcfa.selftest.commands import doctor, selftest
 from mrcfa.serving.commands import triton
 from mrcfa.training.commands import train
 from mrcfa.video.commands import run, sample
+from mrcfa.web.commands import web
 
 app = typer.Typer(
     help="MRCFA video semantic segmentation: from PyTorch to ONNX and TensorRT.",
@@ -99,7 +100,8 @@ def _make_bundle(path: Path, size: str | None, engines: bool) -> None:
 
 
 bench = bench_with(_make_bundle)
-for verb in (train, export, quantize, build, bench, run, triton, inspect, selftest, doctor, sample):
+_PREPARE, _USE = (train, export, quantize, build), (bench, run, triton, web)
+for verb in (*_PREPARE, *_USE, inspect, selftest, doctor, sample):
     app.command()(verb)
 app.command("eval")(evaluate)
 

@@ -10,7 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ from fill import clip as make_clip
 import mrcfa
 from mrcfa import MRCFA, cli, load_weights, preset
 from mrcfa.bundle.manifest import Output
+from mrcfa.data.demo import WEIGHTS
 from mrcfa.export.exporter import ExportOptions, export_bundle
 from mrcfa.export.variants import VARIANTS
 from mrcfa.model.config import Method
+from mrcfa.training.checkpoints import read_facts
 
 Make = Callable[[Path], object]
 _OPTIONS = {field.name for field in fields(ExportOptions)}
@@ -156,6 +158,19 @@ def bundle(
             export_bundle(config, path, weights=weights, options=ExportOptions(**told))
 
         return once(f"{dataset}-{backbone}-{zlib.crc32(key.encode()):08x}", make)
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def demo(once: Callable[[str, Make], Path]) -> Callable[[str], Path]:
+    """`demo("fp32")`: the trained weights in the box at 96×160, for frames of 163×289."""
+
+    def export(variant: str) -> Path:
+        facts = read_facts(WEIGHTS)
+        config = replace(facts.config, size=(96, 160))
+        told = ExportOptions((163, 289), variants=[VARIANTS[variant]], labels=facts.labels)
+        return once(f"demo-{variant}", lambda path: export_bundle(config, path, WEIGHTS, 0, told))
 
     return export
 

@@ -16,6 +16,7 @@ FLOORS = (
     ("backends",),
     ("stream",),
     ("video", "training", "serving", "selftest"),
+    ("web",),
     ("export", "engines", "benchmarks"),
     ("cli",),
 )

@@ -57,10 +57,14 @@ def write_sample(
             list(run(_write_video, jobs))
         content = {"names": WORLD.names, "colours": WORLD.colours}
         (part / LABELS).write_text(json.dumps(content, indent=1))
-        nothing = np.zeros((0, 3), np.uint8)
-        with open_sink(str(part / "street.mp4"), (), nothing, RATE) as write:
-            for t, (image, _) in enumerate(scene(frames, size, FIRST_SEED["test"] + seed)):
-                write(f"{t:06d}", image)
+        write_street(part / "street.mp4", frames, size, seed)
+
+
+def write_street(path: Path, frames: int, size: tuple[int, int], seed: int = 0) -> None:
+    """Write a video of a street that no training or validation split has."""
+    with open_sink(str(path), (), np.zeros((0, 3), np.uint8), RATE) as write:
+        for t, (image, _) in enumerate(scene(frames, size, FIRST_SEED["test"] + seed)):
+            write(f"{t:06d}", image)
 
 
 def _write_video(job: tuple[Path, int, tuple[int, int], int]) -> None:

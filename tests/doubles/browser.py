@@ -13,17 +13,23 @@ from aiohttp import ClientSession
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE_S = 60
+NO_GPU = ("--disable-gpu",)
+SOFTWARE_GPU = (
+    *("--enable-unsafe-webgpu", "--enable-unsafe-swiftshader"),
+    "--use-webgpu-adapter=swiftshader",
+)
+"""WebGPU without a GPU, on the software Vulkan that comes with Chromium."""
 FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"),
     *("--no-first-run", "--disable-extensions", "--disable-sync", "--disable-component-update"),
     *("--disable-background-networking", "--disable-features=OptimizationHints,Translate"),
 )
 
 
 class Browser:
-    def __init__(self, profile: Path, *flags: str) -> None:
+    def __init__(self, profile: Path, *flags: str, gpu: tuple[str, ...] = NO_GPU) -> None:
         assert CHROMIUM is not None
-        command = [CHROMIUM, *FLAGS, *flags, "--remote-debugging-port=0"]
+        command = [CHROMIUM, *FLAGS, *gpu, *flags, "--remote-debugging-port=0"]
         command += [f"--user-data-dir={profile}", "about:blank"]
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -54,6 +60,10 @@ class Browser:
         tab("Emulation.setEmulatedMedia", features=[scheme])
         tab("Page.navigate", url=url)
         return tab
+
+    def crash_gpu(self) -> None:
+        """End the process that all tabs share for their GPU; the browser starts another one."""
+        self._root("Browser.crashGpuProcess")
 
     def close(self) -> None:
         self.wait(self._session.close())
@@ -86,9 +96,9 @@ class Tab:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def until(self, script: str) -> Any:
+    def until(self, script: str, patience_s: float = PATIENCE_S) -> Any:
         """What the script says as soon as it is true."""
-        return until(lambda: self.value(script))
+        return until(lambda: self.value(script), patience_s)
 
     def screenshot(self, path: Path) -> None:
         answer = self("Page.captureScreenshot", captureBeyondViewport=True)
@@ -99,9 +109,9 @@ class Tab:
         self._browser.wait(self._socket.close())
 
 
-def until(condition: Any) -> Any:
+def until(condition: Any, patience_s: float = PATIENCE_S) -> Any:
     """What the condition says as soon as it is true."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not (said := condition()):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from mrcfa import load_weights, preset
 from mrcfa.bundle import Bundle
+from mrcfa.data.demo import WEIGHTS
 from mrcfa.data.world.labels import WORLD
 from mrcfa.model.methods import build_model
 from mrcfa.training.checkpoints import Facts, publish, read_facts, save_model
@@ -68,12 +69,12 @@ def test_a_flag_that_contradicts_is_refused(words, things, tmp_path, command, ex
     assert not exported
 
 
-def test_the_weights_in_the_box_are_exported_by_a_flag(tmp_path, command):
-    words = ("--demo", "--size", "96x160", "--frame", "163x289", "--variants", "fp32", "-o", "b")
-    code, _, err = command("export", *words)
+def test_the_weights_in_the_box_are_exported_by_a_flag(command, exported, demo):
+    code, _, err = command("export", "--demo", "--size", "96x160", "--frame", "163x289")
     assert code == 0
     assert "mrcfa sample" in err
-    manifest = Bundle.open(tmp_path / "b").manifest
+    manifest = Bundle.open(demo("fp32")).manifest
+    assert exported == [(manifest.config, WEIGHTS, WORLD)]
     assert (manifest.classes, manifest.palette) == (WORLD.names, WORLD.colours)
     assert manifest.weights.origin == "demo.safetensors"
 

@@ -2,9 +2,8 @@
 // Frames arrive as JPEG with the class of every pixel; the page applies opacity and classes. It sends
 // only the number of an input when it is ready to draw a frame of it.
 const WINDOW = 2, FASTEST_MS = 33, SECONDS = 60, SILENT_S = 3, RETRY_MS = 2000;
-const at = id => document.getElementById(id);
-const tints = new Uint32Array(256);
-let socket, greeting, screens = [], ended = false, classRows = new Map();
+const COMPACT = new Intl.NumberFormat("en", {notation: "compact"});
+let socket, ended = false;
 
 function connect() {
   const address = new URL("stream" + location.search, location.href);
@@ -57,12 +56,7 @@ function addScreen(name, number, {length}) {
   at("screens").append(figure);
   const screen = {figure, canvas, notice, numbers, under, minute: [], credit: 0, requested: 0, work: Promise.resolve(),
                   pen: canvas.getContext("2d"), tint: document.createElement("canvas"), skipped: 0, drawn: 0};
-  canvas.onpointermove = canvas.onpointerdown = event => {
-    const {left, top, width, height} = canvas.getBoundingClientRect();
-    const x = Math.floor((event.clientX - left) / width * canvas.width);
-    const y = Math.floor((event.clientY - top) / height * canvas.height);
-    under.textContent = screen.mask ? readable(greeting.classes[screen.mask[y * canvas.width + x]]) : "";
-  };
+  canvas.onpointermove = canvas.onpointerdown = event => { under.textContent = classUnder(screen, event); };
   canvas.onpointerleave = () => { under.textContent = ""; };
   return screen;
 }
@@ -105,64 +99,6 @@ function receive(data) {
     request(facts.input);
   });
 }
-
-function compose(screen) {
-  if (!screen.picture) return;
-  const {width, height} = screen.canvas, brush = screen.tint.getContext("2d");
-  if (screen.layer?.width !== width || screen.layer.height !== height) screen.layer = new ImageData(width, height);
-  const pixels = new Uint32Array(screen.layer.data.buffer);
-  for (let i = 0; i < pixels.length; i++) pixels[i] = tints[screen.mask[i]];
-  brush.putImageData(screen.layer, 0, 0);
-  screen.pen.drawImage(screen.picture, 0, 0);
-  screen.pen.drawImage(screen.tint, 0, 0);
-}
-
-// Opacity and visible classes.
-function recolour() {
-  const alpha = Number(at("alpha").value);
-  at("percent").textContent = `${alpha} %`;
-  const level = Math.round(255 * alpha / 100);
-  tints.fill(0);
-  greeting.palette.forEach(([red, green, blue], index) => {
-    if (classRows.get(index).box.checked) tints[index] = (level << 24 | blue << 16 | green << 8 | red) >>> 0;
-  });
-  screens.forEach(compose);
-}
-
-function readable(name) { return (name ?? "").replaceAll("_", " "); }
-
-function showClasses() {
-  classRows = new Map(greeting.classes.map((name, index) => {
-    const row = document.createElement("label"), box = document.createElement("input");
-    const [swatch, text, share] = ["i", "span", "small"].map(tag => document.createElement(tag));
-    Object.assign(box, {type: "checkbox", checked: greeting.shown.includes(index), onchange: recolour, name: `class-${index}`});
-    swatch.style.background = `rgb(${greeting.palette[index].join(" ")})`;
-    text.textContent = readable(name);
-    row.append(box, swatch, text, share);
-    return [index, {row, box, share}];
-  }));
-  at("seen").replaceChildren();
-  at("unseen").replaceChildren(...[...classRows.values()].map(({row}) => row));
-  showShares();
-}
-
-// A class stays in the upper list after its first appearance, so that rows do not move under a finger.
-function showShares() {
-  const counts = new Float64Array(256);
-  for (const {mask, figure} of screens)
-    if (mask && !figure.hidden) for (let i = 0; i < mask.length; i += 7) counts[mask[i]] += 1;
-  const total = counts.reduce((sum, count) => sum + count, 0);
-  for (const [index, {row, share: text}] of classRows) {
-    const share = total ? counts[index] / total : 0;
-    if (share >= 0.002 && row.parentNode !== at("seen")) at("seen").append(row);
-    text.textContent = share >= 0.0005 ? `${(100 * share).toFixed(1)} %` : "";
-  }
-  const rest = at("unseen").childElementCount;
-  at("rest").hidden = !rest;
-  at("rest").querySelector("summary").textContent = `${rest} not seen yet`;
-}
-
-function setAll(checked) { classRows.forEach(({box}) => { box.checked = checked; }); recolour(); }
 
 function showInputs() {
   at("inputs").hidden = screens.length < 2;
@@ -246,16 +182,6 @@ function recent({minute}) {
   return {rate: mean(last.map(point => point.rate)) ?? 0, latency: mean(latencies)};
 }
 
-function formatted(value) { return value === null ? "–" : value.toFixed(value < 10 ? 1 : 0); }
-
-const COMPACT = new Intl.NumberFormat("en", {notation: "compact"});
-function measure(id, value, unit = "", hint = "") {
-  const small = document.createElement("small");
-  small.textContent = unit && ` ${unit}`;
-  at(id).replaceChildren(value, small);
-  at(id).title = hint;
-}
-
 function colour(number) { return `var(--s${number % 6})`; }
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -280,8 +206,5 @@ function chart(id, key) {
   at(id).querySelector(".most").textContent = `last minute, up to ${formatted(most)}`;
 }
 
-at("alpha").oninput = recolour;
-at("all").onclick = () => setAll(true);
-at("none").onclick = () => setAll(false);
 document.onvisibilitychange = requestAll;
 connect();

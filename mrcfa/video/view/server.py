@@ -194,9 +194,11 @@ def _step_back() -> None:
 def _page() -> tuple[str, str]:
     """The page with inline style and script, and the security policy that allows only these."""
     folder = resources.files("mrcfa.video.view")
-    style, script, page = (
-        (folder / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js", "html")
+    style, overlay, script, page = (
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("page.css", "overlay.js", "page.js", "page.html")
     )
+    script = overlay + script
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "

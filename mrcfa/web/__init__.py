@@ -1,0 +1,1 @@
+"""A folder of static files that segments videos in a visitor's browser."""
