@@ -28,7 +28,7 @@ class GatheredMask(Wide, nn.Module):
         self.register_buffer("classes", torch.arange(classes).float().view(1, -1, 1, 1))
 
     def forward(self, logits: Tensor) -> Tensor:
-        strips = [self._leading(self._scores(logits, rows)) for rows in self.rows]
+        strips = [self._leading(self._scores(logits, rows)).to(logits.dtype) for rows in self.rows]
         whole = torch.cat(strips, dim=1) if len(strips) > 1 else strips[0]
         return whole.to(torch.uint8)  # last, because TensorRT allows uint8 only at a graph's ends
 
@@ -46,4 +46,4 @@ class GatheredMask(Wide, nn.Module):
         """The argmax over classes; the last class where no score is a number."""
         leads = scores >= scores.amax(dim=1, keepdim=True)
         leaders = torch.where(leads, self.classes, self.classes[:, -1:])
-        return leaders.amin(dim=1).half()
+        return leaders.amin(dim=1)

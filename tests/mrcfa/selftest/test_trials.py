@@ -8,11 +8,12 @@ import onnx
 import pytest
 from naming import naming
 
+from mrcfa.backends.one_node import FP16_NODE, ONE_NODE
 from mrcfa.machine import drivers
 from mrcfa.machine.drivers import CudaNeed, cuda_needs
 from mrcfa.selftest import trials
 from mrcfa.selftest.findings import Finding
-from mrcfa.selftest.trials import ONE_NODE, tried
+from mrcfa.selftest.trials import tried
 
 ROOT = Path(__file__).parents[3]
 
