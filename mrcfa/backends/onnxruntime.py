@@ -23,6 +23,7 @@ from mrcfa.console.notices import warn
 from mrcfa.errors import MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.machine import hardware
 from mrcfa.machine.extras import install_command
+from mrcfa.machine.vulkan import vulkan_devices
 
 Values = dict[str, Any]
 """Tensors of ONNX Runtime by name."""
@@ -211,7 +212,8 @@ def _preferred(bundle: Bundle, precision: str | None) -> Iterator[Place]:
     has_cuda = PROVIDERS["cuda"] in ort.get_available_providers()
     if has_cuda and bundle.find_variant(Device.GPU, precision):
         yield cuda
-    if find_spec(on_webgpu.library):
+    devices = vulkan_devices()
+    if find_spec(on_webgpu.library) and (devices is None or any(not d.software for d in devices)):
         with suppress(MrcfaError):  # without a GPU there is nothing to report
             if not webgpu.adapter().software:
                 yield on_webgpu

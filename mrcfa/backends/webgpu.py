@@ -45,7 +45,7 @@ def in_turn(
     """A method that runs, and drops its own tensors, while its object's `turn` is held."""
 
     @wraps(method)
-    def called(self: _Self, *args: _Arguments.args, **more: _Arguments.kwargs) -> _Answer:
+    def called(self: _Self, /, *args: _Arguments.args, **more: _Arguments.kwargs) -> _Answer:
         with self.turn:  # type: ignore[attr-defined]
             return method(self, *args, **more)
 
