@@ -158,7 +158,7 @@ def _session(provider: str) -> str:
 
 
 def _adapter(library: str) -> str:
-    """Try WebGPU; the answer is the adapter that it takes, its precisions and the other adapters."""
+    """Try WebGPU; returns the adapter that it takes, its precisions and the other adapters."""
     if find_spec(library) is None:
         raise Unsupported(_ABSENT)
     devices = vulkan_devices()
