@@ -15,7 +15,7 @@ from mrcfa.backends.one_node import FP16_NODE, ONE_NODE
 from mrcfa.backends.records import BACKENDS
 from mrcfa.bundle import Unfit
 from mrcfa.machine.extras import load
-from mrcfa.machine.vulkan import vulkan_devices
+from mrcfa.machine.vulkan import NO_VULKAN, vulkan_devices
 
 PLACE = BACKENDS["onnxruntime"].place("webgpu")
 SOFTWARE = "ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER"
@@ -82,7 +82,9 @@ def device() -> Any:
 def adapter() -> Adapter:
     """Facts about the adapter, from a trial of one node in each precision."""
     with TURN:
-        behind = device().device
+        behind, devices = device().device, vulkan_devices()
+        if devices == []:
+            raise Unfit(f"{NO_VULKAN}; or choose onnxruntime:cpu")
         try:
             _try(ONE_NODE, np.float32)
         except Exception as error:  # ONNX Runtime raises a family of unrelated types
@@ -95,7 +97,7 @@ def adapter() -> Adapter:
             _try(FP16_NODE, np.float16)
             fp16 = True
     name, software = behind.metadata.get("Description") or behind.vendor, False
-    for first in (vulkan_devices() or [])[:1]:
+    for first in (devices or [])[:1]:
         name, software = first.name, first.software
     is_cpu = behind.type == ort.OrtHardwareDeviceType.CPU
     return Adapter(_short(name or "unknown adapter"), software or is_cpu, fp16)

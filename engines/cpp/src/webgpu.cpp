@@ -164,6 +164,15 @@ void append(const Api& api, OrtEnv& env, OrtSessionOptions& settings) {
 
 Adapter adapter(const Api& api, OrtEnv& env) {
   const OrtHardwareDevice* const behind = api->EpDevice_Device(&device(api, env));
+  const auto devices = vulkan_devices();
+#ifdef __linux__
+  if (devices.empty()) {
+    throw Unfit(
+        "there is no Vulkan device here, on which WebGPU computes; install the GPU's driver and "
+        "Vulkan's loader (Debian: apt install libvulkan1 mesa-vulkan-drivers), or choose "
+        "onnxruntime:cpu");
+  }
+#endif
   try {
     run(api, env, kOneNode, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, 2 * sizeof(float));
   } catch (const Unfit&) {
@@ -178,7 +187,6 @@ Adapter adapter(const Api& api, OrtEnv& env) {
   } catch (const Error&) {
     fp16 = false;
   }
-  const auto devices = vulkan_devices();
   const bool is_cpu = api->HardwareDevice_Type(behind) == OrtHardwareDeviceType_CPU;
   if (devices.empty()) {
     return {api->HardwareDevice_Vendor(behind), is_cpu, fp16};

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -153,6 +154,15 @@ def test_doctor_says_what_is_missing_for_webgpu(monkeypatch):
     assert "uninstall" not in found.remedy
     if not software_gpu.missing():
         assert names(found.remedy, "Vulkan", "libvulkan1")
+
+
+def test_without_a_vulkan_driver_it_is_one_sentence(bundle, monkeypatch, capfd):
+    if what := software_gpu.missing():
+        pytest.skip(f"WebGPU: not run ({what})")
+    monkeypatch.setattr(webgpu, "device", lambda: SimpleNamespace(device=None))
+    with pytest.raises(Unfit, match=naming("Vulkan", "onnxruntime:cpu")):
+        Stream(bundle("b0"), "onnxruntime:webgpu")
+    assert capfd.readouterr().err == ""
 
 
 @pytest.fixture
