@@ -102,7 +102,7 @@ venv: $(STAMP)
 
 # Installs everything that a machine without a GPU can use, once: the stamp file records it.
 # On aarch64 TensorRT comes from the system (JetPack), and TensorRT-RTX supports no Jetson.
-EXTRAS := export,cpu,video,view,report,triton,dev
+EXTRAS := export,cpu,webgpu,video,view,report,triton,dev
 ifeq ($(shell uname -m),aarch64)
 VENV_FLAGS := --system-site-packages
 INSTALLED := ".[$(EXTRAS)]" "cuda-python>=12.9.1,<13"

@@ -54,6 +54,8 @@ class Contender:
     """True if two frames are in flight."""
     cuda: bool = False
     """True if it needs an NVIDIA GPU."""
+    absent: str = ""
+    """Why this machine cannot run it; empty if nothing is known before it is opened."""
 
     @property
     def compared(self) -> bool:
@@ -64,6 +66,8 @@ class Contender:
         """Load the backend; the error of one that cannot run here says why in one sentence."""
         if self.cuda and not gpus():
             raise Unfit("no CUDA device")
+        if self.absent:
+            raise Unfit(self.absent)
         with warnings.catch_warnings(), extras_named():
             warnings.simplefilter("ignore")  # of ONNX Runtime, about providers that we check anyway
             return self.create()
@@ -118,6 +122,7 @@ def _contenders(bundle: Bundle, name: str, threads: int) -> Iterator[Contender]:
             create=opened,
             precision=way.precision,
             cuda=way.cuda,
+            absent=way.absent,
         )
         yield replace(row, engine=way.engine)
         if "cuda_graphs" in record.options:

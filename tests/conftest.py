@@ -33,6 +33,7 @@ Make = Callable[[Path], object]
 _OPTIONS = {field.name for field in fields(ExportOptions)}
 ONE_BLOCK = (1, 1, 1, 1)
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+os.environ["VK_ICD_FILENAMES"] = "/nowhere.json"  # WebGPU has the GPU that a test gives it
 signal.signal(signal.SIGINT, signal.default_int_handler)  # `make test &` starts with it ignored
 gc.set_threshold(100_000, 20, 100)  # an export makes millions of small objects and few cycles
 

@@ -1,8 +1,9 @@
-"""The backend that runs a bundle's ONNX graphs in ONNX Runtime, on a CPU or an NVIDIA GPU."""
+"""The backend that runs a bundle's ONNX graphs in ONNX Runtime, on a CPU or a GPU."""
 
 import io
-from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout, suppress
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -12,15 +13,17 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from mrcfa.backends import Arrays, Image, Options, TwoGraphs
+from mrcfa.backends import Arrays, Image, Options, TwoGraphs, webgpu
 from mrcfa.backends.fitting import chosen_device
 from mrcfa.backends.records import BACKENDS, Place
+from mrcfa.backends.webgpu import in_turn
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.bundle.manifest import STATE, Device
 from mrcfa.console.notices import warn
 from mrcfa.errors import MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.machine import hardware
 from mrcfa.machine.extras import install_command
+from mrcfa.machine.vulkan import vulkan_devices
 
 Values = dict[str, Any]
 """Tensors of ONNX Runtime by name."""
@@ -32,47 +35,68 @@ PROVIDERS = {place.name: place.runtime_name for place in RECORD.places}
 class OnnxRuntimeBackend(TwoGraphs):
     """The graphs with one execution provider, which `which` names.
 
-    Without a name it is CUDA if that loads, else the CPU with a warning. TensorRT's provider
-    compiles for minutes at its first start, so it runs only if it is named. Features and state
-    stay on the device; only frames and outputs are copied.
+    Without a name it is the first of CUDA, WebGPU and the CPU that loads here, with a warning if a
+    GPU does not; a software adapter of WebGPU and TensorRT's provider, which compiles for minutes
+    at its first start, run only if they are named. Features and state stay on the device; only
+    frames and outputs are copied.
     """
 
+    turn: AbstractContextManager[Any] = nullcontext()
+    """Held while the device is used, if it takes one thread at a time."""
+    _values: type[Values] = dict
+
     def __init__(self, bundle: Bundle, which: str, options: Options) -> None:
-        place = RECORD.place(which or _preferred(bundle, options.precision))
-        try:
+        on_cpu = RECORD.place("cpu")
+        reasons: list[str] = []
+        for place in _preferred(bundle, options.precision) if not which else []:
+            try:
+                self._open(bundle, place, options)
+                break
+            except Unfit as error:
+                if options.strict:
+                    raise Unsupported(str(error)) from None
+                reasons.append(str(error))
+        else:
+            place = RECORD.place(which) if which else on_cpu
             self._open(bundle, place, options)
-        except Unfit as error:
-            if which or place.device is Device.CPU:
-                raise
-            if options.strict:
-                raise Unsupported(str(error)) from None
-            warn(f"{error}; ONNX Runtime goes on with the CPU")
-            self._open(bundle, RECORD.place("cpu"), options)
+        if reasons:
+            warn(f"{'; '.join(reasons)}; ONNX Runtime goes on with {place.shown}")
 
     def _open(self, bundle: Bundle, place: Place, options: Options) -> None:
         self.model, self.on_gpu = bundle.manifest, place.device is Device.GPU
-        variant = bundle.variant(place.device, options.precision)
-        device = 0
-        if self.on_gpu:
+        precision, where, device = options.precision, place.shown, 0
+        if place.library:
+            self.turn, self._values = webgpu.TURN, webgpu.Buffers
+            adapter = webgpu.adapter()
+            precision = _precision_on(adapter, bundle, options)
+            where = f"{where}, {adapter}"
+        elif self.on_gpu:
             device = chosen_device(options.device, hardware.current_gpu(), len(hardware.gpus()))
-        self._place = ("cuda", device) if self.on_gpu else ("cpu", 0)
-        self._encoder, self._decoder = (
-            open_session(
-                bundle.read_graph(graph),
-                bundle.path / graph.file,
-                place.name,
-                options.threads,
-                device,
-                options.strict,
+        variant = bundle.variant(place.device, precision)
+        self._place = (place.memory, device)
+        with self.turn:
+            self._encoder, self._decoder = (
+                open_session(
+                    bundle.read_graph(graph),
+                    bundle.path / graph.file,
+                    place.name,
+                    options.threads,
+                    device,
+                    options.strict,
+                )
+                for graph in variant.graphs.values()
             )
-            for graph in variant.graphs.values()
-        )
         self.streams = bundle.manifest.streams
         self._state = [spec for spec in variant.decoder.inputs if spec.name in STATE]
         self._features = [value.name for value in self._encoder.get_outputs()]
         self._answer = bundle.manifest.output.value
-        self.name = f"onnxruntime ({place.name.upper()}, {variant.precision})"
+        self.name = f"onnxruntime ({where}, {variant.precision})"
 
+    def __del__(self) -> None:
+        with self.turn:
+            self._encoder = self._decoder = None
+
+    @in_turn
     def start(self) -> Values:
         try:
             zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self._state}
@@ -80,15 +104,18 @@ class OnnxRuntimeBackend(TwoGraphs):
             raise RuntimeFailed(
                 f"there is no memory for the state of {self.name}: {error}"
             ) from None
-        return {name: self._placed(array) for name, array in zeros.items()}
+        return self._values({name: self._placed(array) for name, array in zeros.items()})
 
+    @in_turn
     def encode(self, image: Image) -> Values:
         return self._encoded(self._placed(self._alike(image)))
 
+    @in_turn
     def decode(self, features: Values, state: Values) -> tuple[Arrays, Values]:
         answer, state = self._decoded(features, state)
         return {self._answer: answer.numpy()[0]}, state
 
+    @in_turn
     def timed_step(self, image: Image, state: Values) -> tuple[Arrays, Values, dict[str, float]]:
         """Copies to and from a GPU are timed separately: every call waits until the GPU is done."""
         if not self.on_gpu:
@@ -106,6 +133,7 @@ class OnnxRuntimeBackend(TwoGraphs):
         seconds = (after - before for before, after in pairwise(marks))
         return outputs, state, dict(zip(parts, seconds, strict=True))
 
+    @in_turn
     def step_all(
         self, images: Sequence[Image | None], state: Values
     ) -> tuple[list[Arrays | None], Values]:
@@ -115,16 +143,18 @@ class OnnxRuntimeBackend(TwoGraphs):
         found = answer.numpy()
         absent = [row for row, image in enumerate(images) if image is None]
         if absent:
-            after = {name: self._kept(state[name], after[name], absent) for name in state}
+            kept = {name: self._kept(state[name], after[name], absent) for name in state}
+            after = self._values(kept)
         return [
             None if image is None else {self._answer: found[row]}
             for row, image in enumerate(images)
         ], after
 
+    @in_turn
     def restart(self, row: int, state: Values) -> Values:
         numbers = state["frame"].numpy().copy()
         numbers[row] = 0
-        return {**state, "frame": self._placed(numbers)}
+        return self._values({**state, "frame": self._placed(numbers)})
 
     def _kept(self, before: Any, after: Any, rows: list[int]) -> Any:
         """The state after a round, but rows without a frame as before; it is merged on the host."""
@@ -142,7 +172,8 @@ class OnnxRuntimeBackend(TwoGraphs):
     def _decoded(self, features: Values, state: Values) -> tuple[Any, Values]:
         names = (self._answer, *(f"{name}_out" for name in state))
         found = self._run(self._decoder, {**features, **state}, names)
-        return found[self._answer], {name: found[f"{name}_out"] for name in state}
+        after = {name: found[f"{name}_out"] for name in state}
+        return found[self._answer], self._values(after)
 
     def _run(self, session: Any, inputs: Values, outputs: Sequence[str]) -> Values:
         binding = session.io_binding()
@@ -154,15 +185,38 @@ class OnnxRuntimeBackend(TwoGraphs):
             session.run_with_iobinding(binding)
         except Exception as error:  # of unrelated types; a GPU that went away, for one
             raise RuntimeFailed(f"ONNX Runtime stopped in mid-stream: {error}") from None
-        return dict(zip(outputs, binding.get_outputs(), strict=True))
+        return self._values(zip(outputs, binding.get_outputs(), strict=True))
 
     def _placed(self, array: NDArray[Any]) -> Any:
         return ort.OrtValue.ortvalue_from_numpy(array, *self._place)
 
 
-def _preferred(bundle: Bundle, precision: str | None) -> str:
+def _precision_on(adapter: webgpu.Adapter, bundle: Bundle, options: Options) -> str:
+    """The precision that was asked for, else FP16 where adapter and bundle have it, else FP32."""
+    if options.device:
+        raise Unfit(f"WebGPU takes the GPU by itself, here {adapter.name}; leave the device out")
+    asked = options.precision
+    if asked is None:
+        half = adapter.fp16 and bundle.find_variant(Device.GPU, "fp16")
+        return "fp16" if half else "fp32"
+    if asked == "fp16" and not adapter.fp16:
+        raise Unfit(f"{adapter.name} does not compute in FP16 (shader-f16); use precision fp32")
+    if not webgpu.PLACE.computes(asked):
+        raise Unfit(f"WebGPU computes in {named(webgpu.PLACE.precisions)}, not in {asked}")
+    return asked
+
+
+def _preferred(bundle: Bundle, precision: str | None) -> Iterator[Place]:
+    """The GPUs that are tried without being named, in this order."""
+    cuda, on_webgpu = RECORD.place("cuda"), RECORD.place("webgpu")
     has_cuda = PROVIDERS["cuda"] in ort.get_available_providers()
-    return "cuda" if has_cuda and bundle.find_variant(Device.GPU, precision) else "cpu"
+    if has_cuda and bundle.find_variant(Device.GPU, precision):
+        yield cuda
+    devices = vulkan_devices()
+    if find_spec(on_webgpu.library) and (devices is None or any(not d.software for d in devices)):
+        with suppress(MrcfaError):  # without a GPU there is nothing to report
+            if not webgpu.adapter().software:
+                yield on_webgpu
 
 
 def open_session(
@@ -175,12 +229,14 @@ def open_session(
     """
     if provider == "cpu":
         return _session(graph, path, _options(threads), [(PROVIDERS["cpu"], {})])
-    complaints = _find_cuda(provider)
-    # TF32 would round the products of FP32 graphs to ten bits.
-    providers = [(PROVIDERS["cuda"], {"device_id": str(device), "use_tf32": "0"})]
-    if provider == "tensorrt":  # what TensorRT cannot parse is CUDA's
-        providers.insert(0, (PROVIDERS["tensorrt"], {"device_id": str(device)}))
-    options = _options(threads)
+    complaints, providers = "", None
+    if not RECORD.place(provider).library:
+        complaints = _find_cuda(provider)
+        # TF32 would round the products of FP32 graphs to ten bits.
+        providers = [(PROVIDERS["cuda"], {"device_id": str(device), "use_tf32": "0"})]
+        if provider == "tensorrt":  # what TensorRT cannot parse is CUDA's
+            providers.insert(0, (PROVIDERS["tensorrt"], {"device_id": str(device)}))
+    options = _options(threads, provider)
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     options.log_severity_level = 4  # that it refuses is no error yet
     session = None
@@ -188,7 +244,7 @@ def open_session(
         session = _session(graph, path, options, providers)
     if session is not None:
         return _checked(session, provider, complaints)
-    options = _options(threads)
+    options = _options(threads, provider)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     try:
         session = _session(graph, path, options, providers)
@@ -202,8 +258,10 @@ def open_session(
     return session
 
 
-def _options(threads: int) -> Any:
+def _options(threads: int, provider: str = "cpu") -> Any:
     options = ort.SessionOptions()
+    if RECORD.place(provider).library:
+        options.add_provider_for_devices([webgpu.device()], {})
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     options.enable_mem_pattern = False  # patterns hold 200 MB more and win no time
@@ -219,9 +277,12 @@ def _options(threads: int) -> Any:
 
 
 def _session(
-    graph: bytes, path: Path, options: Any, providers: list[tuple[str, dict[str, str]]]
+    graph: bytes, path: Path, options: Any, providers: list[tuple[str, dict[str, str]]] | None
 ) -> Any:
-    """A session that never falls back to the CPU by itself, at the start or in mid-stream."""
+    """A session that never falls back to the CPU by itself, at the start or in mid-stream.
+
+    Without `providers` it has those of the options.
+    """
     try:
         session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
         session._model_bytes = b""  # kept for that second attempt alone

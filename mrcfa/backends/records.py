@@ -13,6 +13,7 @@ from mrcfa.bundle import MANIFEST, Bundle
 from mrcfa.bundle.manifest import Device, Engine
 from mrcfa.bundle.precisions import precision_named
 from mrcfa.errors import InvalidValue, named
+from mrcfa.machine.vulkan import NO_VULKAN, vulkan_devices
 
 
 class ColdStart(str, Enum):
@@ -70,12 +71,31 @@ class Place:
     exception: a CPU also runs variants for GPUs."""
     runtime_name: str = ""
     """The runtime's own name for this device."""
+    title: str = ""
+    """`shown`, if that is not the name in capitals."""
+    memory: str = "cpu"
+    """The runtime's name for the memory of its tensors."""
+    library: str = ""
+    """The module that brings the runtime's library for this device; empty if it needs none."""
+    precisions: tuple[str, ...] = ()
+    """The precisions in which it computes; empty for all."""
     extra: str = ""
     """The extra that installs it, if that is not the backend's."""
     cuda: bool = False
     """True if it needs an NVIDIA GPU."""
     usual: bool = True
     """True if `mrcfa bench` and `mrcfa selftest` measure it unless told otherwise."""
+    vulkan: bool = False
+    """True if it computes on a Vulkan device, on systems where WebGPU does."""
+
+    @property
+    def shown(self) -> str:
+        """The device in the names of backends."""
+        return self.title or self.name.upper()
+
+    def computes(self, precision: str) -> bool:
+        """True if it computes in this precision."""
+        return not self.precisions or precision in self.precisions
 
 
 @dataclass(frozen=True)
@@ -92,6 +112,8 @@ class Way:
     """The variant of the bundle whose limits hold."""
     cuda: bool = False
     """True if it needs an NVIDIA GPU."""
+    absent: str = ""
+    """Why this machine cannot run it; empty if nothing is known before it is opened."""
     engine: Engine | None = None
 
 
@@ -100,14 +122,18 @@ def graph_ways(record: "BackendRecord", bundle: Bundle, which: str) -> Iterator[
     precisions = dict.fromkeys(variant.precision for variant in bundle.manifest.variants.values())
     usual = (place for place in record.places if place.usual)
     for place in (record.place(which),) if which else usual:
-        for precision in precisions:
+        adapters = vulkan_devices() if place.vulkan else None
+        absent = NO_VULKAN if adapters == [] else ""
+        for precision in filter(place.computes, precisions):
             variant = bundle.find_variant(place.device, precision)
             if variant is None:
                 continue
             name = f"{record.name}:{place.name} {precision}"
             if place.device is Device.CPU and precision_named(precision).emulated_on_cpus:
                 name += " (emulated)"
-            yield Way(place.name, name, precision, place.device, variant, place.cuda)
+            if adapters and adapters[0].software:
+                name += " (software)"
+            yield Way(place.name, name, precision, place.device, variant, place.cuda, absent)
 
 
 @dataclass(frozen=True)
@@ -212,15 +238,34 @@ _RECORDS = (
         options=frozenset({"precision", "threads", "device", "strict"}),
         places=(
             Place("cpu", Device.CPU, "CPUExecutionProvider"),
-            Place("cuda", Device.GPU, "CUDAExecutionProvider", extra="gpu", cuda=True),
+            Place(
+                "cuda",
+                Device.GPU,
+                "CUDAExecutionProvider",
+                memory="cuda",
+                extra="gpu",
+                cuda=True,
+            ),
             # It compiles for minutes at the first start, so it runs only if it is named.
             Place(
                 "tensorrt",
                 Device.GPU,
                 "TensorrtExecutionProvider",
+                memory="cuda",
                 extra="gpu",
                 cuda=True,
                 usual=False,
+            ),
+            Place(
+                "webgpu",
+                Device.GPU,
+                "WebGpuExecutionProvider",
+                title="WebGPU",
+                memory="webgpu",
+                library="onnxruntime_ep_webgpu",
+                precisions=("fp32", "fp16"),
+                extra="webgpu",
+                vulkan=True,
             ),
         ),
     ),

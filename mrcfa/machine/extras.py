@@ -15,6 +15,7 @@ EXTRA_OF = {
     "onnxsim": "export",
     "safetensors": "export",
     "onnxruntime": "cpu",
+    "onnxruntime_ep_webgpu": "webgpu",
     "tensorrt_rtx": "rtx",
     "tensorrt": "tensorrt",
     "cuda": "rtx",

@@ -91,6 +91,9 @@ def _lines(bundle: Bundle, way: SelftestWay, cards: Sequence[Gpu]) -> Iterator[L
     if way.cuda and not cards:
         yield line_of(way.name, MASKS, _no_gpu)
         return
+    if way.absent:
+        yield line_of(way.name, MASKS, lambda: _absent(way))
+        return
     found = list(lines_of(bundle, way, len(cards)))
     yield from found
     sound = any(line.check == MASKS and line.outcome is Outcome.WORKS for line in found)
@@ -134,6 +137,10 @@ def _gpus(cards: Sequence[Gpu]) -> Found:
 
 def _no_gpu() -> Found:
     raise NotRun("no GPU is visible here")
+
+
+def _absent(way: SelftestWay) -> Found:
+    raise NotRun(way.absent)
 
 
 def _no_engines(bundle: Bundle) -> Found:

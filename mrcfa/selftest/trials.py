@@ -10,23 +10,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
+from mrcfa.backends.one_node import ONE_NODE
 from mrcfa.backends.records import BACKENDS
 from mrcfa.bundle.flavours import Flavour, captured_log, first_error, logger
 from mrcfa.errors import MrcfaError, RuntimeFailed, Unsupported, named
 from mrcfa.machine.drivers import cuda_needs
 from mrcfa.machine.extras import install_command, load
 from mrcfa.machine.hardware import cuda_driver, gpus
+from mrcfa.machine.vulkan import NO_VULKAN, vulkan_devices
 from mrcfa.selftest.findings import Finding
 
-ONE_NODE = (
-    b'\x08\x08:5\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x01gZ\x0f\n\x01x\x12\n\n'
-    b"\x08\x08\x01\x12\x04\n\x02\x08\x02b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x02B\x04\n\x00\x10\r"
-)
-"""An ONNX file that adds a vector to itself: FP32 `x` -> `y`."""
 _ORT = BACKENDS["onnxruntime"]
-PROVIDERS = {place.runtime_name: place.extra or _ORT.extra for place in _ORT.places}
-"""ONNX Runtime's providers that mrcfa can use -> the extra that installs the provider."""
+PROVIDERS = {place.runtime_name: place for place in _ORT.places}
+"""ONNX Runtime's providers that mrcfa can use."""
 _CUDA_ERRORS = {
     100: "CUDA_ERROR_NO_DEVICE: no GPU is visible, or CUDA_VISIBLE_DEVICES hides it",
     802: "CUDA_ERROR_SYSTEM_NOT_READY: the fabric manager does not run",
@@ -61,15 +59,17 @@ def _named(installed: set[str]) -> Iterator[str]:
 
 def _provider(name: str, answer: tuple[bool, str], version: str) -> Finding:
     works, said = answer
-    shown = name.removesuffix("ExecutionProvider").lower()
+    place = PROVIDERS[name]
     absent = said == _ABSENT
-    remedy = install_command(PROVIDERS[name])
-    if absent:
+    remedy = install_command(place.extra or _ORT.extra)
+    if absent and not place.library:
         remedy = f"pip uninstall -y onnxruntime, then {remedy}"
+    elif place.library and not absent and not works:  # the adapter is missing, not the package
+        absent, remedy = True, said
     return Finding(
-        f"ort:{shown}",
+        f"ort:{place.name}",
         None if absent else version,
-        f"running bundles with onnxruntime:{shown}",
+        f"running bundles with onnxruntime:{place.name}",
         remedy,
         None if absent else works,
         said,
@@ -137,6 +137,8 @@ _ABSENT = "this build of ONNX Runtime does not have it"
 
 
 def _session(provider: str) -> str:
+    if PROVIDERS[provider].library:
+        return _adapter(PROVIDERS[provider].library)
     import numpy as np
     import onnxruntime as ort
 
@@ -153,6 +155,21 @@ def _session(provider: str) -> str:
     if answer.tolist() != [2.0, 2.0]:
         raise RuntimeFailed(f"1 + 1 is {named(answer.tolist())}")
     return "a session runs"
+
+
+def _adapter(library: str) -> str:
+    """Try WebGPU; returns the adapter that it takes, its precisions and the other adapters."""
+    if find_spec(library) is None:
+        raise Unsupported(_ABSENT)
+    devices = vulkan_devices()
+    if devices == []:
+        raise Unsupported(NO_VULKAN)
+    from mrcfa.backends import webgpu
+
+    found = webgpu.adapter()
+    others = [each.name for each in (devices or [])[1:]]
+    also = f"; other adapters: {named(others)}" if others else ""
+    return f"{found}, computes in FP32{' and FP16' if found.fp16 else ''}{also}"
 
 
 TRIALS: dict[str, Callable[[], str]] = {

@@ -22,6 +22,8 @@ class SelftestWay:
     cuda: bool
     """True if it needs an NVIDIA GPU."""
     limits: Limits
+    absent: str = ""
+    """Why this machine cannot run it; empty if nothing is known before it is opened."""
     engine: Engine | None = None
 
     @property
@@ -51,5 +53,6 @@ def ways(bundle: Bundle) -> Iterator[SelftestWay]:
                 precision=way.precision if "precision" in record.options else None,
                 cuda=way.cuda,
                 limits=bundle.manifest.variants[way.variant].limits,
+                absent=way.absent,
                 engine=way.engine,
             )

@@ -51,6 +51,9 @@ class Stream(Segmenter):
     A bundle for several streams runs all of its rows for this one stream, at their cost; use
     `Streams` there.
 
+    With ONNX Runtime's WebGPU all streams of a process take turns, because the provider crashes
+    otherwise.
+
     If the machine has a GPU and `auto` takes another backend than TensorRT, a warning on stderr
     says why; with `strict=True` that is an error. A closed stream holds nothing on the GPU.
     Streams that were opened in a CUDA context other than the primary one must be closed before

@@ -28,18 +28,20 @@ def test_every_backend_has_a_row_and_those_that_ran_compute_the_model(benched):
         "onnxruntime:cpu fp32": "passed",
         "onnxruntime:cpu fp16": "passed",
         "onnxruntime:cuda fp16": "not run",
+        "onnxruntime:webgpu fp16": "not run",
         "tensorrt": "not run",
         "segformer-b0 onnxruntime:cpu fp32": "another model",
         "segformer-b0 onnxruntime:cuda fp16": "not run",
     }
     assert benched.passed
     assert benched.headline.startswith("Passed: eager-clip, onnxruntime:cpu fp32, ")
-    assert benched.headline.endswith("3 of 8 rows did not run.")
+    assert benched.headline.endswith("4 of 9 rows did not run.")
 
 
 def test_what_did_not_run_says_why_and_passes_nothing(benched, rows_of):
     rows = rows_of(benched)
     assert rows["onnxruntime:cuda fp16"].reason == "no CUDA device"
+    assert "Vulkan" in rows["onnxruntime:webgpu fp16"].reason
     assert "mrcfa build" in rows["tensorrt"].reason
     for row in benched.rows:
         if row.outcome is Outcome.NOT_RUN:

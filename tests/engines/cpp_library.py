@@ -131,7 +131,7 @@ FAKE_DRIVER = CPP / "test/fake_gpu/driver.cpp"
 _DOUBLES = ("-I", CPP / "test/fake_gpu", "-I", CPP / "src")
 FAKE = (*_DOUBLES, '-DMRCFA_TENSORRT="tensorrt"')
 """Compiler words for a TensorRT and a CUDA that are made of the CPU."""
-ONNXRUNTIME_SOURCES = ("onnxruntime", "sessions")
+ONNXRUNTIME_SOURCES = ("onnxruntime", "sessions", "vulkan", "webgpu")
 FAKE_RTX = (*_DOUBLES, '-DMRCFA_TENSORRT="rtx"', "-DFAKE_RTX")
 
 

@@ -7,9 +7,11 @@ import json
 import os
 import re
 import shutil
+from importlib import import_module
 
 import numpy as np
 import pytest
+import software_gpu
 from cpp_library import (
     CPP,
     FLAGS,
@@ -18,6 +20,7 @@ from cpp_library import (
     SANITIZE,
     compiled,
     edit,
+    include_of,
     masks_in,
     run,
     runner_of,
@@ -126,6 +129,7 @@ def test_graphs_that_are_not_of_the_manifests_size_are_refused(segment, copy, cl
         (["--backend", "openvino"], ("'openvino'", "auto", "tensorrt", "onnxruntime")),
         (["--backend", "onnxruntime:npu"], ("'npu'", "cuda", "cpu")),
         (["--backend", "onnxruntime:cuda"], ("CUDAExecutionProvider", "onnxruntime:cpu")),
+        (["--backend", "onnxruntime:webgpu"], ("WebGPU", "ONNX Runtime")),
         (["--backend", "tensorrt"], ("TensorRT", "-DMRCFA_TENSORRT=tensorrt")),
         (["--quiet"], ("'--quiet'", "--help")),
         ([], ("standard input",)),
@@ -136,6 +140,31 @@ def test_bad_words_end_in_one_sentence_and_code_2(words, things, segment, bundle
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().count("\n") == 1
     assert names(done.stderr.decode(), *things)
+
+
+@pytest.mark.thorough  # shaders are compiled for 13 s
+def test_webgpu_computes_on_a_software_adapter_as_pythons_cpu_does(
+    segment, bundle, clip, pythons_masks
+):
+    if what := software_gpu.missing() or old_headers():
+        pytest.skip(f"C++ on WebGPU: not run ({what})")
+    path = bundle("b0", size=(64, 64), variants=("fp32-gpu",))
+    frames, library = clip(2, 64, 64), import_module("onnxruntime_ep_webgpu").get_library_path()
+    gpu = {**software_gpu.environment(), "MRCFA_WEBGPU_LIBRARY": library}
+    words = (path, "--backend", "onnxruntime:webgpu")
+    told = segment(*words, "--info", **gpu).stdout.decode()
+    assert names(told, "onnxruntime (WebGPU, SwiftShader, software, fp32)")
+    masks = masks_in(segment(*words, frames=frames, **gpu), frames)
+    assert (masks == pythons_masks(path, "fp32", frames)).mean() > 0.999
+    done = segment(*words, "--precision", "fp16", **gpu)
+    assert names(done.stderr.decode(), "SwiftShader", "FP16", "shader-f16")
+
+
+def old_headers():
+    """What ONNX Runtime's headers lack for WebGPU; empty if they have it."""
+    text = (include_of("onnxruntime_c_api.h") / "onnxruntime_c_api.h").read_text()
+    version = int(re.search(r"#define ORT_API_VERSION (\d+)", text)[1])
+    return "" if version >= 23 else f"headers of ONNX Runtime 1.{version}; it needs 1.23"
 
 
 def test_a_pipe_that_breaks_off_keeps_the_frames_that_came(segment, bundle, clip):

@@ -39,6 +39,17 @@ def kinds(model):
     return found
 
 
+@pytest.mark.thorough
+def test_fp32_graphs_for_gpus_have_no_fp16_which_some_gpus_lack(bundle):
+    opened = Bundle.open(bundle("b0", variants=("fp32-gpu",)))
+    for graph in opened.manifest.variants["fp32-gpu"].graphs.values():
+        model = onnx.shape_inference.infer_shapes(onnx.load(opened.path / graph.file))
+        assert TensorProto.FLOAT in kinds(model).values()
+        assert TensorProto.FLOAT16 not in kinds(model).values()
+        casts = [node for node in model.graph.node if node.op_type == "Cast"]
+        assert TensorProto.FLOAT16 not in [node.attribute[0].i for node in casts]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_contracts_tensors_are_there_under_their_names(graphs, variant):
     def shapes(values):

@@ -9,7 +9,9 @@ execute_process(
   COMMAND "${python3}" -c
     "from importlib.util import find_spec; print(find_spec('onnxruntime').submodule_search_locations[0])"
   OUTPUT_VARIABLE wheel OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-file(GLOB shared "${wheel}/capi/libonnxruntime*.so*")
+# The library of the wheel onnxruntime-ep-webgpu, which lies beside it, goes where ONNX Runtime's is.
+file(GLOB shared "${wheel}/capi/libonnxruntime*.so*"
+  "${wheel}/../onnxruntime_ep_webgpu/libonnxruntime*.so*")
 set(links "${CMAKE_CURRENT_BINARY_DIR}/onnxruntime")
 file(MAKE_DIRECTORY "${links}")
 foreach(file IN LISTS shared)

@@ -29,8 +29,9 @@ class MRCFA_API Error : public std::runtime_error {
 enum class Memory : std::uint8_t { host, device };
 
 struct Options {
-  /// `auto`, `tensorrt`, `onnxruntime`, `onnxruntime:cpu` or `onnxruntime:cuda`. `auto` takes
-  /// TensorRT if the bundle has an engine that loads here, else ONNX Runtime. After the colon of
+  /// `auto`, `tensorrt`, `onnxruntime`, `onnxruntime:cpu`, `onnxruntime:cuda` or
+  /// `onnxruntime:webgpu`. `auto` takes TensorRT if the bundle has an engine that loads here, else
+  /// ONNX Runtime on CUDA, on another GPU with WebGPU, or on the CPU. After the colon of
   /// `tensorrt:…` stands the name or flavour of an engine, as `mrcfa inspect` shows it. Engines are
   /// tried in order of preference until one loads; standard error says why better ones were
   /// skipped.

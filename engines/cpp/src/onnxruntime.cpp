@@ -1,14 +1,17 @@
 // The backend that runs a bundle's graphs in ONNX Runtime.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <utility>
 
+#include "fitting.hpp"
 #include "logits.hpp"
 #include "notice.hpp"
 #include "runner.hpp"
 #include "sentence.hpp"
 #include "sessions.hpp"
+#include "vulkan.hpp"
 
 namespace mrcfa {
 namespace {
@@ -66,13 +69,19 @@ class OnnxRuntimeRunner final : public Runner {
       : sessions_(std::move(sessions)), fresh_(sessions_->streams, true) {}
 
   [[nodiscard]] std::string name() const override { return sessions_->name; }
-  [[nodiscard]] bool on_gpu() const override { return sessions_->cuda; }
+  [[nodiscard]] bool on_gpu() const override { return sessions_->provider != Provider::cpu; }
+
+  ~OnnxRuntimeRunner() override {
+    const webgpu::Turn held = sessions_->turn();
+    state_.clear();
+  }
 
   void step(const Frames& frames, const Masks& masks) override {
     if (sessions_->streams > 1) {
       on_host(frames.in, "takes frames of several streams");
       on_host(masks.in, "gives masks of several streams");
     }
+    const webgpu::Turn held = sessions_->turn();
     clear_fresh();
     const auto features = encode(frames);
     Run decoder(sessions_->api, sessions_->decoder.get());
@@ -226,30 +235,62 @@ class OnnxRuntimeRunner final : public Runner {
 
 }  // namespace
 
+namespace {
+
+/// The GPUs that are tried without being named, in this order.
+std::vector<Provider> preferred(const Bundle& bundle, const Options& options) {
+  std::vector<Provider> made;
+  if (Api().has_provider(kCudaProvider) &&
+      bundle.find_variant(options.precision, Device::gpu) != nullptr) {
+    made.push_back(Provider::cuda);
+  }
+  const std::vector<VulkanDevice> devices = webgpu::library().empty()
+                                                ? std::vector<VulkanDevice>()
+                                                : vulkan_devices();
+  if (!devices.empty() && !devices[0].software && options.cuda_stream == nullptr) {
+    made.push_back(Provider::webgpu);
+  }
+  return made;
+}
+
+}  // namespace
+
 std::unique_ptr<Runner> open_onnxruntime(const Bundle& bundle, const Options& options,
                                          const std::string& provider) {
-  if (!provider.empty() && provider != "cpu" && provider != "cuda") {
-    throw Error("unknown provider " + in_quotes(provider) + "; choose one of cuda, cpu");
-  }
-  const auto opened = [&](bool cuda) {
+  const auto opened = [&](Provider on) {
     return std::make_unique<OnnxRuntimeRunner>(
-        std::make_shared<const Sessions>(bundle, options, cuda));
+        std::make_shared<const Sessions>(bundle, options, on));
   };
-  if (provider == "cuda") {
-    return opened(true);
+  const std::array<std::pair<const char*, Provider>, 3> names = {
+      {{"cuda", Provider::cuda}, {"webgpu", Provider::webgpu}, {"cpu", Provider::cpu}}};
+  for (const auto& [name, on] : names) {
+    if (provider == name) {
+      return opened(on);
+    }
   }
-  if (provider.empty() && Api().has_provider(kCudaProvider) &&
-      bundle.find_variant(options.precision, Device::gpu) != nullptr) {
+  if (!provider.empty()) {
+    throw Error("unknown provider " + in_quotes(provider) + "; choose one of cuda, webgpu, cpu");
+  }
+  std::vector<std::string> reasons;
+  std::unique_ptr<Runner> runner;
+  for (const Provider on : preferred(bundle, options)) {
     try {
-      return opened(true);
+      runner = opened(on);
+      break;
     } catch (const Unfit& error) {
       if (options.strict) {
         throw Error(error.what());
       }
-      notice(std::string(error.what()) + "; ONNX Runtime goes on with the CPU");
+      reasons.emplace_back(error.what());
     }
   }
-  return opened(false);
+  if (runner == nullptr) {
+    runner = opened(Provider::cpu);
+  }
+  if (!reasons.empty()) {
+    notice(joined(reasons) + "; " + runner->name() + " runs instead");
+  }
+  return runner;
 }
 
 }  // namespace mrcfa

@@ -46,8 +46,8 @@ class Runner {
 std::unique_ptr<Runner> open_tensorrt(const Bundle& bundle, const Options& options,
                                       const std::string& which);
 
-/// Opens the graphs. `provider` is `cpu`, `cuda` or empty, which stands for CUDA if the library and
-/// the bundle have it, and else for the CPU.
+/// Opens the graphs. `provider` is `cpu`, `cuda`, `webgpu` or empty, which stands for CUDA if the
+/// library and the bundle have it, else for WebGPU if there is a GPU for it, else for the CPU.
 std::unique_ptr<Runner> open_onnxruntime(const Bundle& bundle, const Options& options,
                                          const std::string& provider);
 

@@ -55,7 +55,8 @@ void add_cuda(const Api& api, OrtSessionOptions& settings, const Options& option
   throw useless_cuda(error.what());
 }
 
-Owned<OrtSessionOptions> session_options(const Api& api, const Options& options, bool cuda) {
+Owned<OrtSessionOptions> session_options(const Api& api, OrtEnv& env, const Options& options,
+                                         Provider provider) {
   auto made = api.make<OrtSessionOptions>(
       [&](OrtSessionOptions** out) { return api->CreateSessionOptions(out); });
   api.check(api->SetIntraOpNumThreads(made.get(), options.threads));
@@ -69,8 +70,10 @@ Owned<OrtSessionOptions> session_options(const Api& api, const Options& options,
   api.check(api->AddSessionConfigEntry(made.get(), "session.load_model_format", "ONNX"));
   // Q/DQ nodes stay where they are: moved past a transpose, FP8 makes a graph that does not load.
   api.check(api->AddSessionConfigEntry(made.get(), "session.disable_quant_qdq", "1"));
-  if (cuda) {
+  if (provider == Provider::cuda) {
     add_cuda(api, *made, options);
+  } else if (provider == Provider::webgpu) {
+    webgpu::append(api, env, *made);
   }
   return made;
 }
@@ -82,9 +85,9 @@ Owned<OrtSession> new_session(const Api& api, const OrtEnv& env, const std::stri
   });
 }
 
-Owned<OrtSession> session_on_cpu(const Api& api, const OrtEnv& env, const std::string& model,
+Owned<OrtSession> session_on_cpu(const Api& api, OrtEnv& env, const std::string& model,
                                  const std::filesystem::path& file, const Options& options) try {
-  return new_session(api, env, model, *session_options(api, options, false));
+  return new_session(api, env, model, *session_options(api, env, options, Provider::cpu));
 } catch (const Error& error) {
   throw Error("ONNX Runtime cannot load " + file.string() + ": " + error.what());
 }
@@ -131,9 +134,10 @@ std::string nodes_on_cpu(const Api& /*api*/, const OrtSession& /*session*/) {
 
 /// A session on the GPU. Nodes that are left to the CPU are reported, or Unfit if the options are
 /// strict.
-Owned<OrtSession> session_on_cuda(const Api& api, const OrtEnv& env, const std::string& model,
-                                  const std::string& file, const Options& options) {
-  const Owned<OrtSessionOptions> whole = session_options(api, options, true);
+Owned<OrtSession> session_on_gpu(const Api& api, OrtEnv& env, const std::string& model,
+                                 const std::string& file, const Options& options,
+                                 Provider provider) {
+  const Owned<OrtSessionOptions> whole = session_options(api, env, options, provider);
   api.check(api->AddSessionConfigEntry(whole.get(), "session.disable_cpu_ep_fallback", "1"));
   // A refusal is no error yet.
   api.check(api->SetSessionLogSeverityLevel(whole.get(), ORT_LOGGING_LEVEL_FATAL));
@@ -142,7 +146,7 @@ Owned<OrtSession> session_on_cuda(const Api& api, const OrtEnv& env, const std::
   } catch (const Error&) {
   }
   try {
-    const Owned<OrtSessionOptions> partly = session_options(api, options, true);
+    const Owned<OrtSessionOptions> partly = session_options(api, env, options, provider);
     api.check(
         api->AddSessionConfigEntry(partly.get(), "session.record_ep_graph_assignment_info", "1"));
     Owned<OrtSession> made = new_session(api, env, model, *partly);
@@ -156,22 +160,55 @@ Owned<OrtSession> session_on_cuda(const Api& api, const OrtEnv& env, const std::
   } catch (const Unfit&) {
     throw;
   } catch (const Error& error) {
-    throw useless_cuda(error.what());
+    throw provider == Provider::cuda
+        ? useless_cuda(error.what())
+        : Unfit("WebGPU cannot load " + file + ": " + error.what() + "; choose onnxruntime:cpu");
   }
+}
+
+/// The precision that was asked for, else FP16 where adapter and bundle have it, else FP32.
+std::string precision_on(const webgpu::Adapter& adapter, const Bundle& bundle,
+                         const Options& options) {
+  if (options.device.value_or(0) != 0 || options.cuda_stream != nullptr) {
+    throw Unfit("WebGPU takes the GPU by itself, here " + adapter.name +
+                "; leave device and cuda_stream out");
+  }
+  const std::string& asked = options.precision;
+  if (asked.empty()) {
+    const bool half = adapter.fp16 && bundle.find_variant("fp16", Device::gpu) != nullptr;
+    return half ? "fp16" : "fp32";
+  }
+  if (asked == "fp16" && !adapter.fp16) {
+    throw Unfit(adapter.name + " does not compute in FP16 (shader-f16); use precision fp32");
+  }
+  if (asked != "fp16" && asked != "fp32") {
+    throw Unfit("WebGPU computes in fp32, fp16, not in " + asked);
+  }
+  return asked;
 }
 
 }  // namespace
 
-Sessions::Sessions(const Bundle& bundle, Options options, bool on_cuda)
-    : cuda(on_cuda),
+Sessions::Sessions(const Bundle& bundle, Options options, Provider on)
+    : provider(on),
       network(bundle.manifest().size),
       frame(bundle.manifest().frame),
       streams(static_cast<std::size_t>(bundle.manifest().streams)) {
-  if (cuda) {
+  const webgpu::Turn held = turn();
+  env = api.make<OrtEnv>(
+      [&](OrtEnv** out) { return api->CreateEnv(ORT_LOGGING_LEVEL_ERROR, "mrcfa", out); });
+  std::string where = "CPU";
+  if (provider == Provider::cuda) {
     options.device = chosen_device(options.device, current_gpu(), count_gpus());
+    where = "CUDA";
+  } else if (provider == Provider::webgpu) {
+    const webgpu::Adapter adapter = webgpu::adapter(api, *env);
+    options.precision = precision_on(adapter, bundle, options);
+    where = "WebGPU, " + adapter.title();
   }
-  const Variant& variant = bundle.variant(options.precision, cuda ? Device::gpu : Device::cpu);
-  name = std::string("onnxruntime (") + (cuda ? "CUDA" : "CPU") + ", " + variant.precision + ")";
+  const Variant& variant =
+      bundle.variant(options.precision, provider == Provider::cpu ? Device::cpu : Device::gpu);
+  name = "onnxruntime (" + where + ", " + variant.precision + ")";
   // Callers bring memory for frames of the manifest's size, so these two shapes come from there.
   // ONNX Runtime refuses them if the graphs have others.
   const std::int64_t count = bundle.manifest().streams;
@@ -186,20 +223,25 @@ Sessions::Sessions(const Bundle& bundle, Options options, bool on_cuda)
   for (const TensorSpec& spec : variant.encoder.outputs) {
     features.push_back(spec.name);
   }
-  env = api.make<OrtEnv>(
-      [&](OrtEnv** out) { return api->CreateEnv(ORT_LOGGING_LEVEL_ERROR, "mrcfa", out); });
   host = api.make<OrtMemoryInfo>([&](OrtMemoryInfo** out) {
     return api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, out);
   });
-  place = api.make<OrtMemoryInfo>([&](OrtMemoryInfo** out) {
-    return api->CreateMemoryInfo(cuda ? "Cuda" : "Cpu", OrtDeviceAllocator,
-                                 cuda ? *options.device : 0, OrtMemTypeDefault, out);
-  });
-  state_place = streams > 1 ? host.get() : place.get();
+  place = host.get();
+  if (provider == Provider::cuda) {
+    cuda = api.make<OrtMemoryInfo>([&](OrtMemoryInfo** out) {
+      return api->CreateMemoryInfo("Cuda", OrtDeviceAllocator, *options.device, OrtMemTypeDefault,
+                                   out);
+    });
+    place = cuda.get();
+  } else if (provider == Provider::webgpu) {
+    place = &webgpu::memory(api, *env);
+  }
+  state_place = streams > 1 ? host.get() : place;
   const auto session = [&](const Graph& graph) {
     const std::string model = bundle.read_graph(graph);
-    return cuda ? session_on_cuda(api, *env, model, graph.file, options)
-                : session_on_cpu(api, *env, model, bundle.path() / graph.file, options);
+    return provider == Provider::cpu
+               ? session_on_cpu(api, *env, model, bundle.path() / graph.file, options)
+               : session_on_gpu(api, *env, model, graph.file, options, provider);
   };
   encoder = session(variant.encoder);
   decoder = session(variant.decoder);
@@ -212,11 +254,21 @@ Sessions::Sessions(const Bundle& bundle, Options options, bool on_cuda)
   }
 }
 
+Sessions::~Sessions() {
+  const webgpu::Turn held = turn();
+  decoder.reset();
+  encoder.reset();
+}
+
+webgpu::Turn Sessions::turn() const {
+  return provider == Provider::webgpu ? webgpu::turn() : webgpu::Turn();
+}
+
 Owned<OrtValue> Sessions::over(const void* data, const TensorSpec& spec, Memory memory_of) const {
-  if (memory_of == Memory::device && !cuda) {
+  if (memory_of == Memory::device && provider != Provider::cuda) {
     throw Error(name + " takes no frames on the GPU; copy them to the host");
   }
-  const OrtMemoryInfo* where = memory_of == Memory::device ? place.get() : host.get();
+  const OrtMemoryInfo* where = memory_of == Memory::device ? place : host.get();
   return api.make<OrtValue>([&](OrtValue** out) {
     return api->CreateTensorWithDataAsOrtValue(where, const_cast<void*>(data), spec.bytes(),
                                                spec.shape.data(), spec.shape.size(),

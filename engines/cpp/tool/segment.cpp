@@ -19,8 +19,8 @@ Frames are rgb24 without headers, of the size that the bundle takes; masks are a
   --raw HxW          check that frames of this size, height first, fit the bundle
   --as KIND          write mask: a class per pixel (gray, the default), or color: the
                      classes' colours (rgb24)
-  --backend NAME     run auto (the default), tensorrt, onnxruntime, onnxruntime:cpu or
-                     onnxruntime:cuda
+  --backend NAME     run auto (the default), tensorrt, onnxruntime, onnxruntime:cpu,
+                     onnxruntime:cuda or onnxruntime:webgpu
   --strict           fail if a GPU is there and cannot be used, instead of a warning
   --precision NAME   run fp32, fp16, int8 or fp8; by default fp32 on a CPU, fp16 on a GPU
   --threads N        run ONNX Runtime with N threads on the CPU; 0, the default: it chooses

@@ -41,7 +41,8 @@ void install_properties(GObjectClass* gobject) {
                               nullptr, kAtStart));
   install(kBackend, g_param_spec_string("backend", "Backend",
                                         "What runs the bundle: auto, tensorrt, onnxruntime, "
-                                        "onnxruntime:cpu or onnxruntime:cuda",
+                                        "onnxruntime:cpu, onnxruntime:cuda or "
+                                        "onnxruntime:webgpu",
                                         usual.backend.c_str(), kAtStart));
   install(kDevice, g_param_spec_int("device", "Device",
                                     "Index of the GPU; -1 for that of the current CUDA context, "

@@ -78,6 +78,7 @@ def test_without_a_gpu_what_can_run_works_and_the_rest_says_why_not(bundle, comm
         "✓ bundle                         files            works: 6 files",
         "- machine                        GPU              not run: ",
         "- onnxruntime:cuda fp16          masks            not run: ",
+        "- onnxruntime:webgpu fp16        masks            not run: ",
         "- TensorRT                       engines          not run: ",
         "✓ onnxruntime:cpu fp32           reset            works: ",
         "✓ eager                          masks            works: 100.000% ",

@@ -8,11 +8,12 @@ import onnx
 import pytest
 from naming import naming
 
+from mrcfa.backends.one_node import FP16_NODE, ONE_NODE
 from mrcfa.machine import drivers
 from mrcfa.machine.drivers import CudaNeed, cuda_needs
 from mrcfa.selftest import trials
 from mrcfa.selftest.findings import Finding
-from mrcfa.selftest.trials import ONE_NODE, tried
+from mrcfa.selftest.trials import tried
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,11 +33,18 @@ def stand_in(tmp_path, monkeypatch):
     return write
 
 
-def test_the_one_node_model_adds_a_vector_to_itself():
-    model = onnx.load_from_string(ONE_NODE)
-    onnx.checker.check_model(model)
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [(ONE_NODE, onnx.TensorProto.FLOAT), (FP16_NODE, onnx.TensorProto.FLOAT16)],
+    ids=["fp32", "fp16"],
+)
+def test_the_one_node_model_adds_a_vector_to_itself(content, kind):
+    model = onnx.load_from_string(content)
+    onnx.checker.check_model(model, full_check=True)
     (node,) = model.graph.node
     assert (node.op_type, *node.input) == ("Add", "x", "x")
+    ends = (*model.graph.input, *model.graph.output)
+    assert {end.type.tensor_type.elem_type for end in ends} == {kind}
 
 
 def test_a_session_runs_on_the_providers_that_are_there_and_others_are_missing():
