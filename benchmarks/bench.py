@@ -77,7 +77,9 @@ def bench(path: Path, options: BenchOptions, show: Show = lambda name, share: No
         options=options,
         rows=tuple(rows),
         environment=machine,
-        pictures={number: clip[number % len(clip)] for number in pictured},
+        pictures={
+            number: bundle.manifest.input.to_rgb(clip[number % len(clip)]) for number in pictured
+        },
         wanted=judge.masks,
         unchecked=judge.reason,
         peer_costs=peer_costs(bundle) if options.peer else {},

@@ -61,7 +61,11 @@ class Candidate:
             self._refuse_backends()
             backend = "eager"
         with Stream(
-            self.path, backend, cold_start=self.cold_start, precision=self.precision
+            self.path,
+            backend,
+            cold_start=self.cold_start,
+            precision=self.precision,
+            convert_rgb=True,
         ) as stream:
             yield stream
 

@@ -22,15 +22,17 @@ Images = list[NDArray[np.uint8]]
 
 
 def benchmark_clip(bundle: Bundle, video: Path | None, frames: int) -> Images:
-    """`frames` images of the bundle's frame size, fewer if the video is shorter; at least `LOOP`.
+    """`frames` frames of the bundle's size and format, fewer if the video is shorter.
 
-    Images are resized here, before timing starts, so that only the bundle's own work is measured.
+    There are at least `LOOP`. They are resized and converted here, before timing starts, so that
+    only the bundle's own work is measured.
     """
-    size = bundle.manifest.frame
+    size, form = bundle.manifest.frame, bundle.manifest.input
     if video is None:
-        return [image for image, _ in scene(LOOP, size, FIRST_SEED["test"])]
+        return [form.from_rgb(image) for image, _ in scene(LOOP, size, FIRST_SEED["test"])]
     source = open_source(str(video))
-    images = [_fitted(frame.image, size) for frame in islice(source, max(frames, LOOP))]
+    shown = islice(source, max(frames, LOOP))
+    images = [form.from_rgb(_fitted(frame.image, size)) for frame in shown]
     if len(images) < LOOP:
         reason = f" ({source.complaint})" if source.complaint else ""
         raise InvalidValue(

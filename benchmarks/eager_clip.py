@@ -37,7 +37,7 @@ class EagerClip(Backend):
     @torch.no_grad()
     def timed_step(self, image: Image, state: Past) -> tuple[Arrays, Past, dict[str, float]]:
         config = self.model.config
-        known = (*state.inputs, network_input(image, config.size))
+        known = (*state.inputs, network_input(self.model.input.to_rgb(image), config.size))
         first = state.frame + 1 - len(known)
         chosen = [known[t - first] for t in references_at(state.frame, config.references)]
         logits = self._network(torch.stack([*chosen, known[-1]], dim=1))

@@ -72,7 +72,8 @@ def measure(bundle: Path, contender: str, threads: int) -> Footprint:
     before = device_memory_used() if chosen.device is Device.GPU else None
     waited = perf_counter() - asked
     noise = np.random.default_rng(0)  # mixed classes: the most expensive mask
-    image = noise.integers(256, size=(*opened.manifest.frame, 3), dtype=np.uint8)
+    manifest = opened.manifest
+    image = noise.integers(256, size=manifest.input.shape(manifest.frame), dtype=np.uint8)
     backend = chosen.open()
 
     def next_state(state: Any) -> Any:

@@ -41,7 +41,8 @@ def written_peer(bundle: Bundle, precision: str) -> Path:
     """
     manifest = bundle.manifest
     weights = manifest.files[WEIGHTS].sha256
-    facts = (mrcfa.__version__, manifest.config, manifest.frame, manifest.output, weights)
+    ends = (manifest.frame, manifest.input, manifest.output)
+    facts = (mrcfa.__version__, manifest.config, *ends, weights)
     folder = cache_folder("peer", fingerprint(*facts))
     path = folder / f"{peer_name(bundle)}.{precision}.onnx"
     if not path.is_file():

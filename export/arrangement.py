@@ -14,6 +14,8 @@ from mrcfa.export.grouping import DecoderMemory, Grouping
 from mrcfa.export.interpolation import Size
 from mrcfa.export.segformer import Answer, SegFormerDecoder, SegFormerEncoder
 from mrcfa.model.config import Config, Method
+from mrcfa.model.frames import Normalise
+from mrcfa.model.input_format import RGB, InputFormat
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.segformer import SegFormer
 
@@ -42,9 +44,11 @@ class Arrangement(ABC):
     corner_mask = False
     """True if masks of the network's size are made from the corners of cells."""
 
-    def encoder(self, model: SegFormer, frame: Size) -> nn.Module:
+    def encoder(self, model: SegFormer, frame: Size, form: InputFormat = RGB) -> nn.Module:
         """image -> base, queries, entry."""
-        return self.adapt(_ENCODERS[model.config.method](model), model, frame)
+        encoder = _ENCODERS[model.config.method](model)
+        encoder.prepare = self.pixels(frame, model.config.size, form)
+        return self.adapt(encoder, model)
 
     def decoder(
         self, model: SegFormer, frame: Size, output: Output, grouping: Grouping | None
@@ -60,7 +64,11 @@ class Arrangement(ABC):
         return self.mrcfa_decoder(model, grouping, mask)
 
     @abstractmethod
-    def adapt(self, encoder: FrameEncoder, model: SegFormer, frame: Size) -> FrameEncoder:
+    def pixels(self, frame: Size, size: Size, form: InputFormat) -> Normalise:
+        """image -> the network's input."""
+
+    @abstractmethod
+    def adapt(self, encoder: FrameEncoder, model: SegFormer) -> FrameEncoder:
         """The encoder graph with parts for the device."""
 
     @abstractmethod

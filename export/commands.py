@@ -27,6 +27,7 @@ from mrcfa.data.labels import Labels, read_labels
 from mrcfa.errors import Mismatch, named
 from mrcfa.export.quantization.choices import Method
 from mrcfa.model.config import Backbone
+from mrcfa.model.input_format import SD_LINES, InputFormat, Layout, Matrix, Range
 
 if TYPE_CHECKING:
     from mrcfa.training.checkpoints import Facts
@@ -100,6 +101,31 @@ def export(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing bundle.")] = False,
+    layout: Annotated[
+        Layout,
+        typer.Option(
+            "--input",
+            help="Pixels of the camera's frames; nv12 is what decoders and cameras deliver.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = Layout.RGB,
+    matrix: Annotated[
+        Matrix | None,
+        typer.Option(
+            "--colour",
+            help=f"Matrix of --input nv12. Default: bt601 up to {SD_LINES} lines, bt709 above.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    levels: Annotated[
+        Range | None,
+        typer.Option(
+            "--range",
+            help="Range of --input nv12: Y from 16 to 235 (limited), or from 0 to 255 (full). "
+            "Default: limited.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
     references: References = None,
     keep: Keep = None,
     scales: Scales = None,
@@ -173,6 +199,9 @@ def export(
     frame_size = parse_size(frame) if frame else config.size
     warn_of_swap("--size", config.size, usual, "the usual")
     warn_of_swap("--frame", frame_size, config.size, "the network's")
+    if layout is not Layout.NV12 and (matrix or levels):
+        flag = "--colour" if matrix else "--range"
+        raise Mismatch(f"{flag} is for --input nv12, not for {layout.value}; leave it out")
     name = "demo" if demo else f"{config.dataset}-{config.backbone}"
     path = out or Path("bundles") / name
     if weights is None:
@@ -188,6 +217,7 @@ def export(
 
     options = ExportOptions(
         frame=frame_size,
+        input=InputFormat.usual(layout, frame_size[0], matrix, levels),
         output=output,
         streams=streams,
         variants=variants_named(variants),

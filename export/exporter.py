@@ -30,6 +30,7 @@ from mrcfa.export.tensors import decoder_inputs, encoder_outputs, entry_columns,
 from mrcfa.export.variants import DEFAULT, VARIANTS, Variant
 from mrcfa.machine.files import sha256
 from mrcfa.model.config import MEAN, MLP_RATIO, STD, Config, Method
+from mrcfa.model.input_format import RGB, InputFormat
 from mrcfa.model.methods import build_model
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.weights import load_weights, save_weights
@@ -45,6 +46,7 @@ class ExportOptions:
     """The options of `mrcfa export` apart from the model."""
 
     frame: tuple[int, int]
+    input: InputFormat = RGB
     output: Output = Output.MASK
     streams: int = 1
     variants: Sequence[Variant] = tuple(VARIANTS[name] for name in DEFAULT)
@@ -88,7 +90,7 @@ def export_bundle(
             variant.save(folder)
         proofs = {name: variant.proof(folder) for name, variant in traced.items()}
         proven = check_graphs(
-            model, options.frame, options.output, options.streams, proofs, progress
+            model, options.frame, options.input, options.output, options.streams, proofs, progress
         )
         checks = {name: parity.checks for name, parity in proven.parities.items()}
         for sentence in _misses(options.variants, proven.parities):
@@ -112,6 +114,7 @@ def export_bundle(
                 "std": STD,
                 "resize": "bilinear, half-pixel centres, no antialias, in the graph",
             },
+            input=options.input,
             weights=_origin(weights, seed),
             files={},
             tools={name: version(name) for name in ("torch", "onnx", "onnxsim", "onnxscript")},
@@ -182,9 +185,9 @@ def trace_variant(
     runs, batch = variant.runs(options.streams)
     grouping = variant.grouping(config, options.streams, options.activation_memory)
     progress(f"exporting the {variant.name} encoder")
-    image = torch.zeros(batch, *options.frame, 3, dtype=torch.uint8)
+    image = torch.zeros(batch, *options.input.shape(options.frame), dtype=torch.uint8)
     encoder = to_onnx(
-        variant.rounded(arrangement.encoder(model, options.frame)),
+        variant.rounded(arrangement.encoder(model, options.frame, options.input)),
         {"image": image},
         encoder_outputs(config),
         options.opset,
@@ -224,6 +227,7 @@ def check_options(config: Config, options: ExportOptions) -> None:
         )
     if min(options.frame) < 1:
         raise InvalidValue(f"a frame of {options.frame[0]}x{options.frame[1]} has no pixels")
+    options.input.check(options.frame)
     if options.inline_functions and config.kept > TOPK_LIMIT:
         raise Unsupported(
             f"this size keeps {config.kept} tokens and TensorRT's TopK takes "

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mrcfa.export.precision import Wide, widened
-from mrcfa.model.frames import Normalise
 
 Size = tuple[int, int]
 
@@ -30,23 +29,6 @@ class Interpolation(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         columns: Tensor = self.columns(self.rows(maps))
         return columns
-
-
-class GatheredPixels(Wide, Normalise):
-    """`Normalise` for frames of one size, in one kernel, and in FP32 in every graph.
-
-    Mean and deviation rounded to FP16 are wrong by up to two ten-thousandths. All pixels then have
-    the same error, which no later sum averages out: it was larger than all other FP16 rounding.
-    """
-
-    def __init__(self, frame: Size, size: Size) -> None:
-        super().__init__(size)
-        self.resize = nn.Identity() if frame == size else Interpolation(frame, size, axes=(1, 2))
-
-    def forward(self, image: Tensor) -> Tensor:
-        """The resize comes before the transpose, or TensorRT writes the whole frame in FP32."""
-        pixels: Tensor = self.resize(image.to(self.mean.dtype)).permute(0, 3, 1, 2)
-        return (pixels - self.mean) / self.std
 
 
 class Taps(Wide, nn.Module):

@@ -10,8 +10,9 @@ from mrcfa.export.decoder import STM, DecoderGraph, GroupDecoder
 from mrcfa.export.encoder import FrameEncoder, GatheredFusion
 from mrcfa.export.folds import fold_fusion
 from mrcfa.export.grouping import DecoderMemory, Grouping
-from mrcfa.export.interpolation import GatheredPixels, Size
+from mrcfa.export.interpolation import Size
 from mrcfa.export.mask import GatheredMask
+from mrcfa.export.pixels import gathered_pixels
 from mrcfa.export.refinement import (
     MAA,
     SAR,
@@ -26,7 +27,8 @@ from mrcfa.export.retrieval import Retrieval, RunningSoftmax, Scores
 from mrcfa.export.stages import with_channels_last
 from mrcfa.export.tensors import entry_columns
 from mrcfa.model.config import Config
-from mrcfa.model.frames import resize
+from mrcfa.model.frames import Normalise, resize
+from mrcfa.model.input_format import InputFormat
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.segformer import SegFormer
 
@@ -34,9 +36,11 @@ from mrcfa.model.segformer import SegFormer
 class Plain(Arrangement):
     name = "plain"
 
-    def adapt(self, encoder: FrameEncoder, model: SegFormer, frame: Size) -> FrameEncoder:
+    def pixels(self, frame: Size, size: Size, form: InputFormat) -> Normalise:
+        return gathered_pixels(frame, size, form)
+
+    def adapt(self, encoder: FrameEncoder, model: SegFormer) -> FrameEncoder:
         """Parts in the forms that compilers for GPUs fuse: channels last, gathers for resizes."""
-        encoder.prepare = GatheredPixels(frame, model.config.size)
         encoder.encoder = with_channels_last(model.encoder)
         grids = [model.config.grid(stride) for stride in (4, 8, 16, 32)]
         encoder.fusion = GatheredFusion(fold_fusion(model.fusion), encoder.on_full_feature, grids)

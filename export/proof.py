@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mrcfa.bundle.manifest import STATE, Limits, Output
 from mrcfa.bundle.parity import Parity
-from mrcfa.data.synthetic import drifting_clip
+from mrcfa.data.synthetic import built_in_clip
 from mrcfa.errors import NotEqual
 from mrcfa.export.onnx_graph import logits_name
 from mrcfa.export.ort_cpu.scan import with_output
@@ -25,6 +25,7 @@ from mrcfa.export.slices import attention_in_slices
 from mrcfa.machine.files import scratch_folder
 from mrcfa.model.config import Config
 from mrcfa.model.frames import full_size_mask, network_input
+from mrcfa.model.input_format import InputFormat
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.streaming import Memory, decode_next, remember
 
@@ -58,6 +59,7 @@ class Proven(NamedTuple):
 def check_graphs(
     model: SegFormer,
     frame: tuple[int, int],
+    form: InputFormat,
     output: Output,
     streams: int,
     proofs: Mapping[str, Proof],
@@ -70,11 +72,11 @@ def check_graphs(
     logits are kept on disk. Frames of a large clip that are not compared only enter the memory.
     """
     frames = compared_frames(model.config)
-    clip = drifting_clip(frames[-1] + 1, frame)
+    clip = built_in_clip(frames[-1] + 1, frame, form)
     with scratch_folder() as folder:
         answers = [
             answer and answer.kept(folder / f"{number}.npy")
-            for number, answer in enumerate(_reference(model, clip, frame, frames, progress))
+            for number, answer in enumerate(_reference(model, clip, form, frame, frames, progress))
         ]
         parities = {
             name: _parity(proof, output, clip, answers, streams, partial(_report, progress, name))
@@ -155,6 +157,7 @@ class _Kept(NamedTuple):
 def _reference(
     model: SegFormer,
     clip: NDArray[np.uint8],
+    form: InputFormat,
     frame: tuple[int, int],
     compared: Sequence[int],
     progress: Callable[[str], None],
@@ -163,7 +166,7 @@ def _reference(
     memory = Memory()
     for number, image in enumerate(clip):
         _report(progress, "the model", number + 1, len(clip))
-        features = model.encode(network_input(image, model.config.size))
+        features = model.encode(network_input(form.to_rgb(image), model.config.size))
         if number not in compared:
             memory = remember(model, features, memory)
             yield None
@@ -197,7 +200,7 @@ class _Graphs:
         self._state["frame"][stream] = 0
 
     def remember(self, images: NDArray[np.uint8]) -> dict[str, np.ndarray]:
-        """Add one round of frames (B, h, w, 3) to the memory; the encoder's outputs."""
+        """Add one round of frames, B of them, to the memory; the encoder's outputs."""
         features = _run(self._encoder, {"image": images})
         known = {"frame": self._state["frame"] + 1}
         if "memory" in self._state:
@@ -207,7 +210,7 @@ class _Graphs:
         return features
 
     def step(self, images: NDArray[np.uint8]) -> Iterator[_Answer]:
-        """The answer to each stream's frame in one round (B, h, w, 3)."""
+        """The answer to each stream's frame in one round."""
         before = self._state
         features = self.remember(images)
         answer = _run(self._decoder, {**features, **before})

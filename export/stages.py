@@ -44,7 +44,7 @@ class LastAxisEmbedding(PatchEmbedding):
     """`PatchEmbedding` without the grid among its outputs.
 
     It is a subclass because FP16 graphs have their FP32 norms in classes of this type. Pixels are
-    FP32 (`GatheredPixels`) and are rounded here.
+    FP32 (`export.pixels`) and are rounded here.
     """
 
     def __init__(self, embed: PatchEmbedding) -> None:

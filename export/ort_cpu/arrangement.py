@@ -29,7 +29,8 @@ from mrcfa.export.refinement import SAR, Step
 from mrcfa.export.repeated import Spec
 from mrcfa.export.tensors import entry_columns
 from mrcfa.model.config import Config
-from mrcfa.model.frames import resize
+from mrcfa.model.frames import Normalise, normaliser, resize
+from mrcfa.model.input_format import InputFormat
 from mrcfa.model.mit import Block, MiT
 from mrcfa.model.mrcfa import MRCFA
 from mrcfa.model.segformer import SegFormer
@@ -46,7 +47,10 @@ class OrtCpu(Arrangement):
     one_stream = True
     corner_mask = True
 
-    def adapt(self, encoder: FrameEncoder, model: SegFormer, frame: Size) -> FrameEncoder:
+    def pixels(self, frame: Size, size: Size, form: InputFormat) -> Normalise:
+        return normaliser(size, form)
+
+    def adapt(self, encoder: FrameEncoder, model: SegFormer) -> FrameEncoder:
         """Attention in slices in the first stages."""
         assert isinstance(encoder.encoder, MiT)
         for stage in list(encoder.encoder.stages)[:SLICED_STAGES]:

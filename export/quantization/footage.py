@@ -1,7 +1,7 @@
 """Footage for calibration: streams of frames from a dataset or any video."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class FootageFrame:
     """A frame, with the classes of its pixels if the data has them."""
 
     image: NDArray[np.uint8]
-    """(h, w, 3), of the bundle's frame size."""
+    """Of the bundle's frame size and in its format."""
     truth: Classes | None
 
 
@@ -66,9 +66,13 @@ def footage(data: str, split: str | None, frames: int, bundle: Bundle) -> Footag
             f"{data} has no video of {shortest} frames: the memory holds {bundle.config.depth}, "
             "and a calibration has to see it full"
         )
-    made = Footage(Path(without_secrets(data)).name or data, tuple(streams))
-    _refuse_still(made, data)
-    return made
+    _refuse_still(streams, data)
+    form = bundle.manifest.input
+    streams = [
+        tuple(replace(frame, image=form.from_rgb(frame.image)) for frame in stream)
+        for stream in streams
+    ]
+    return Footage(Path(without_secrets(data)).name or data, tuple(streams))
 
 
 def _of_dataset(
@@ -108,8 +112,8 @@ def _fitted(shown: FootageFrame, size: tuple[int, int]) -> FootageFrame:
     return FootageFrame(scaled(shown.image, size, "BILINEAR"), truth)
 
 
-def _refuse_still(made: Footage, data: str) -> None:
-    images = [frame.image for stream in made.streams for frame in stream]
+def _refuse_still(streams: Iterable[Sequence[FootageFrame]], data: str) -> None:
+    images = [frame.image for stream in streams for frame in stream]
     if all(np.array_equal(image, images[0]) for image in images[1:]):
         flat = bool((images[0] == images[0][:1, :1]).all())
         what = "one colour, and nothing else" if flat else "the same picture in every frame"

@@ -126,6 +126,7 @@ class _Quantizer:
         old = self._bundle.file(next(iter(manifest.variants.values())).decoder.file)
         options = ExportOptions(
             frame=manifest.frame,
+            input=manifest.input,
             output=manifest.output,
             streams=manifest.streams,
             opset=OPSET,
@@ -221,6 +222,7 @@ class _Quantizer:
         clip = check_graphs(
             self._model,
             manifest.frame,
+            manifest.input,
             manifest.output,
             manifest.streams,
             {self._form.name: traced.proof(folder)._replace(limits=unlimited)},
@@ -265,7 +267,7 @@ def _identity(bundle: Bundle, options: QuantizeOptions) -> str:
     return fingerprint(
         (mrcfa.__version__, MEASURE),
         manifest.files[WEIGHTS].sha256,
-        (manifest.config, manifest.frame, manifest.output, manifest.streams),
+        (manifest.config, manifest.frame, manifest.input, manifest.output, manifest.streams),
         (Path(options.data).resolve(), options.split, options.frames),
         (options.precision, options.method),
     )

@@ -30,6 +30,7 @@ from mrcfa.data.labels import Colour
 from mrcfa.errors import InvalidValue, Unsupported, named
 from mrcfa.machine.extras import extras_named, load
 from mrcfa.model.config import Config
+from mrcfa.model.input_format import InputFormat
 
 __all__ = [
     "BACKENDS",
@@ -64,6 +65,8 @@ class Model(Protocol):
     def streams(self) -> int: ...
     @property
     def frame(self) -> tuple[int, int]: ...
+    @property
+    def input(self) -> InputFormat: ...
     @property
     def output(self) -> Output: ...
     @property
@@ -102,7 +105,10 @@ class Backend(ABC):
         """`step`, and the seconds of its parts by name, if they can be measured."""
 
     def step(self, image: Image, state: Any) -> tuple[Arrays, Any]:
-        """uint8 (h, w, 3) -> `mask` (h, w) or `logits` (classes, H/4, W/4), and the next state."""
+        """A frame -> `mask` (h, w) or `logits` (classes, H/4, W/4), and the next state.
+
+        The frame has the size and the format of the model's frames.
+        """
         outputs, state, _ = self.timed_step(image, state)
         return outputs, state
 
@@ -145,7 +151,7 @@ class TwoGraphs(Backend):
 
     @abstractmethod
     def encode(self, image: Image) -> Any:
-        """uint8 (h, w, 3) of the bundle's frame size -> features for `decode`."""
+        """A frame of the bundle's size and format -> features for `decode`."""
 
     @abstractmethod
     def decode(self, features: Any, state: Any) -> tuple[Arrays, Any]:

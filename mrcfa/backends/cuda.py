@@ -99,8 +99,8 @@ class DeviceFrame:
                 f"a frame on the GPU is uint8 of shape {shape}, not {facts['typestr']} of "
                 f"{tuple(facts['shape'])}; export with --frame to fix another size"
             )
-        _, width, colours = shape
-        if tuple(facts.get("strides") or ()) not in ((), (width * colours, colours, 1)):
+        packed = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        if tuple(facts.get("strides") or ()) not in ((), packed):
             raise InvalidValue("a frame on the GPU must be contiguous; copy it first")
         address = facts["data"][0]
         if not cuda.alone and (other := cuda.index_of(address)) != cuda.index:

@@ -40,7 +40,8 @@ class EagerBackend(TwoGraphs):
 
     @torch.no_grad()
     def encode(self, image: Image) -> Features:
-        return self._network.encode(network_input(image, self.model.config.size))
+        rgb = self.model.input.to_rgb(image)
+        return self._network.encode(network_input(rgb, self.model.config.size))
 
     def decode(self, features: Features, state: Rows) -> tuple[Arrays, Rows]:
         memory, *others = state

@@ -12,6 +12,7 @@ from mrcfa.data.labels import Colour
 from mrcfa.errors import Damaged, Mismatch
 from mrcfa.machine.files import fingerprint
 from mrcfa.model.config import Config
+from mrcfa.model.input_format import RGB, InputFormat
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Served:
     palette: tuple[Colour, ...]
     sequences: int
     """The most cameras that the server holds at once; 0 if the model has no memory."""
+    input: InputFormat = RGB
 
     @property
     def streams(self) -> int:
@@ -56,6 +58,7 @@ class Served:
             classes=manifest.classes,
             palette=manifest.palette,
             sequences=sequences,
+            input=manifest.input,
         )
 
     def to_parameters(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ with a new sequence and prints a warning with the number of its first frame.
 """
 
 import json
+import math
 import secrets
 import time
 from collections import abc
@@ -138,11 +139,11 @@ class TritonBackend(Backend):
         return {"server": spent, "network": seconds - spent}
 
     def finish(self, state: Sequence) -> None:
-        """End the sequence, with a black frame because END needs one; a lost server needs none."""
+        """End the sequence, with an empty frame because END needs one; a lost server needs none."""
         if state.frames and self.served.sequences:
-            black = np.zeros((*self.served.frame, 3), np.uint8)
+            empty = np.zeros(self.served.input.shape(self.served.frame), np.uint8)
             with suppress(InferenceServerException, MrcfaError):
-                self._infer(black, state, END_S, end=True)
+                self._infer(empty, state, END_S, end=True)
             state.begin_anew()
 
     def _connect(self, secret: Credentials) -> None:
@@ -305,14 +306,15 @@ def _ends(config: Any, served: Served, place: str) -> Ends:
     else:
         area = shape[:2] == [1, len(served.classes)] and len(shape) == 4 and min(shape) > 0
         fits = kind in ("FP32", "FP16") and area
-    if not fits or told.get("image") != ("UINT8", 1, *served.frame, 3):
+    image = served.input.shape(served.frame)
+    if not fits or told.get("image") != ("UINT8", 1, *image):
         raise Damaged(
             f"{place} is configured with {told}, which is not what its bundle's frames of "
-            f"{served.frame} and {len(served.classes)} classes take and give; make its repository "
-            "anew with: mrcfa triton BUNDLE -o REPOSITORY --force"
+            f"{served.frame} {served.input} and {len(served.classes)} classes take and give; make "
+            "its repository anew with: mrcfa triton BUNDLE -o REPOSITORY --force"
         )
     answer = np.dtype(triton_to_np_dtype(kind))
-    return Ends(3 * served.frame[0] * served.frame[1], answer, tuple(shape))
+    return Ends(math.prod(image), answer, tuple(shape))
 
 
 def _passes(error: InferenceServerException) -> bool:

@@ -25,7 +25,8 @@ def summary(bundle: Bundle) -> str:
         [
             f"{bundle.path}: {config.method.display_name} {config.backbone}, "
             f"preset {config.dataset}, {config.classes} classes",
-            f"frame {_hw(manifest.frame)}, network input {_hw(config.size)}, {_past(config)}",
+            f"frame {_hw(manifest.frame)} {manifest.input}, network input {_hw(config.size)}, "
+            f"{_past(config)}",
             *_streams(manifest.streams),
             f"classes: {named(manifest.classes, most=20)}",
             f"weights: {manifest.weights.origin}"

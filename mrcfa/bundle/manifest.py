@@ -12,6 +12,7 @@ from mrcfa.data.decoding import Damage, at_most, document, from_json, in_range, 
 from mrcfa.data.labels import Colour
 from mrcfa.errors import Damaged, Unsupported
 from mrcfa.model.config import Config
+from mrcfa.model.input_format import RGB, InputFormat
 
 FORMAT = 2
 STATE = ("memory", "frame")
@@ -275,11 +276,14 @@ class Manifest:
     files: Mapping[str, FileEntry]
     tools: Mapping[str, str]
     engines: tuple[Engine, ...]
+    input: InputFormat = RGB
+    """How the pixels of a frame lie in memory."""
 
     def __post_init__(self) -> None:
         in_range("streams", self.streams, 1, bounds.STREAMS)
         for side in self.frame:
             in_range("frame", side, 1, bounds.SIDE)
+        self.input.check(self.frame)
         for level in (level for colour in self.palette for level in colour):
             in_range("palette", level, 0, 255)
         at_most("files", len(self.files), bounds.FILES)
@@ -305,7 +309,7 @@ class Manifest:
         state = [_end(spec) for spec in decoder.inputs if spec.name == "memory"]
         state.append(("frame", "int32", (self.streams,)))
         fed_back = [(f"{part}_out", dtype, shape) for part, dtype, shape in state]
-        image = ("image", "uint8", (self.streams, *self.frame, 3))
+        image = ("image", "uint8", (self.streams, *self.input.shape(self.frame)))
         features = [_end(spec) for spec in encoder.outputs]
         _check_ends(f"{name}'s encoder takes", encoder.inputs, [image])
         _check_ends(f"{name}'s decoder takes", decoder.inputs, [*features, *state])

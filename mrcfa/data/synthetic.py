@@ -3,7 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from mrcfa.model.input_format import InputFormat
+
 WAVES = 12
+
+
+def built_in_clip(frames: int, size: tuple[int, int], form: InputFormat) -> NDArray[np.uint8]:
+    """`drifting_clip` in the format of a bundle's frames."""
+    return np.stack([form.from_rgb(image) for image in drifting_clip(frames, size)])
 
 
 def drifting_clip(frames: int, size: tuple[int, int]) -> NDArray[np.uint8]:

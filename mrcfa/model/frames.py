@@ -7,12 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mrcfa.model.config import MEAN, STD
+from mrcfa.model.input_format import UNIT, InputFormat, Layout
 
 Size = tuple[int, int]
 
 
 class Normalise(nn.Module):
-    """Resize and normalise: uint8 (B, h, w, 3) -> (B, 3, H, W).
+    """Resize and normalise: uint8 RGB (B, h, w, 3) -> (B, 3, H, W).
 
     Resizing is bilinear with half-pixel centres and without antialiasing.
     """
@@ -27,8 +28,63 @@ class Normalise(nn.Module):
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
 
     def forward(self, image: Tensor) -> Tensor:
-        pixels = image.to(self.mean.dtype).permute(0, 3, 1, 2)
-        return (resize(pixels, self.size) - self.mean) / self.std
+        return (resize(self.pixels(image), self.size) - self.mean) / self.std
+
+    def pixels(self, image: Tensor) -> Tensor:
+        """RGB (B, 3, h, w), from 0 to 255."""
+        return image.to(self.mean.dtype).permute(0, 3, 1, 2)
+
+
+class NormaliseBgr(Normalise):
+    """`Normalise` for uint8 BGR (B, h, w, 3)."""
+
+    def pixels(self, image: Tensor) -> Tensor:
+        return super().pixels(image)[:, [2, 1, 0]]
+
+
+class NormaliseNv12(Normalise):
+    """`Normalise` for uint8 NV12 (B, h·3/2, w), whose pixels equal those of `to_rgb`."""
+
+    def __init__(self, size: Size, form: InputFormat) -> None:
+        super().__init__(size)
+        self.formula = YuvToRgb(form)
+
+    def pixels(self, image: Tensor) -> Tensor:
+        height = image.shape[1] * 2 // 3
+        values = image.to(self.mean.dtype)
+        chroma = values[:, height:].unflatten(2, (-1, 2)).permute(3, 0, 1, 2).unsqueeze(2)
+        colour = F.interpolate(self.formula.colour(*chroma), scale_factor=2.0, mode="nearest")
+        return self.formula.rgb(values[:, :height].unsqueeze(1), colour)
+
+
+class YuvToRgb(nn.Module):
+    """The formula of `InputFormat`. Its numbers are exact in FP32, in any order of the sums."""
+
+    luma: Tensor
+    u: Tensor
+    v: Tensor
+    offset: Tensor
+
+    def __init__(self, form: InputFormat) -> None:
+        super().__init__()
+        for name, weights in form.rgb_weights._asdict().items():
+            exact = torch.tensor(weights, dtype=torch.float32) / UNIT
+            self.register_buffer(name, exact.view(1, -1, 1, 1))
+
+    def colour(self, u: Tensor, v: Tensor) -> Tensor:
+        """U and V (B, 1, h, w) -> what they add to red, green and blue (B, 3, h, w)."""
+        return u * self.u + v * self.v + self.offset
+
+    def rgb(self, luma: Tensor, colour: Tensor) -> Tensor:
+        """Y (B, 1, h, w) and that -> RGB, rounded and clipped as bytes are."""
+        return (luma * self.luma + colour).floor().clamp(0, 255)
+
+
+def normaliser(size: Size, form: InputFormat) -> Normalise:
+    """The `Normalise` for frames of this format."""
+    if form.layout is Layout.NV12:
+        return NormaliseNv12(size, form)
+    return (NormaliseBgr if form.layout is Layout.BGR else Normalise)(size)
 
 
 class FullSizeMask(nn.Module):
@@ -51,7 +107,7 @@ class FullSizeMask(nn.Module):
 
 
 def network_input(image: NDArray[np.uint8], size: Size) -> Tensor:
-    """The model's input (1, 3, H, W) for one frame (h, w, 3)."""
+    """The model's input (1, 3, H, W) for one RGB frame (h, w, 3)."""
     normalised: Tensor = Normalise(size)(torch.from_numpy(image).unsqueeze(0))
     return normalised.contiguous()
 

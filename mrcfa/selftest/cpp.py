@@ -18,7 +18,7 @@ def cpp_line(bundle: Bundle, tool: Path | None) -> Line:
         info = output_of([program, str(bundle.path), "--info"]).decode()
         expected = Expected.of(bundle)
         answer = output_of([program, str(bundle.path)], given=expected.frames.tobytes())
-        shape = expected.frames.shape[:3]
+        shape = (len(expected.frames), *bundle.manifest.frame)
         if len(answer) != math.prod(shape):
             raise Fault(
                 f"it wrote {len(answer)} bytes of masks instead of {math.prod(shape)}",

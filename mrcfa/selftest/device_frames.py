@@ -8,7 +8,7 @@ from mrcfa.stream.stream import Stream
 
 
 def masks_by_device(stream: Stream, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Masks (T, h, w) of uint8 frames (T, h, w, 3); the stream gets and returns GPU memory."""
+    """Masks (T, h, w) of T uint8 frames; the stream gets and returns GPU memory."""
     cuda = Cuda()
     with cuda.current():
         queue = CudaStream(cuda)

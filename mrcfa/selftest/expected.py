@@ -13,7 +13,7 @@ from mrcfa.bounds import EXPECTED_BYTES, EXPECTED_FRAMES
 from mrcfa.bundle import EXPECTED, Bundle
 from mrcfa.bundle.manifest import Limits
 from mrcfa.bundle.parity import Parity
-from mrcfa.data.synthetic import drifting_clip
+from mrcfa.data.synthetic import built_in_clip
 from mrcfa.errors import Damaged
 from mrcfa.selftest.line import REPORT, Fault, Found
 
@@ -26,7 +26,7 @@ graphs are recorded in the others."""
 @dataclass(frozen=True)
 class Expected:
     frames: NDArray[np.uint8]
-    """The clip, (T, h, w, 3)."""
+    """The clip, T frames in the bundle's format."""
     compared: NDArray[np.int64]
     """Numbers (N) of the frames that have a mask: all frames, or a few if frames are large."""
     masks: Masks
@@ -59,7 +59,8 @@ class Expected:
                 f"{path} has masks of frames that are not numbered below {EXPECTED_FRAMES}; "
                 "export the bundle again"
             )
-        return cls(drifting_clip(int(numbers[-1]) + 1, (height, width)), numbers, masks)
+        clip = built_in_clip(int(numbers[-1]) + 1, (height, width), bundle.manifest.input)
+        return cls(clip, numbers, masks)
 
     def agreement(self, masks: Masks, limits: Limits, seconds: Sequence[float] = ()) -> Found:
         """Agreement of the masks with the reference's; raises Fault if it misses the limit.

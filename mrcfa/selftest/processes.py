@@ -83,7 +83,7 @@ import numpy as np
 from mrcfa import Stream
 began = perf_counter()
 stream = Stream(sys.argv[1], sys.argv[2], precision=sys.argv[3] or None)
-stream(np.zeros((*stream.size, 3), np.uint8))
+stream(np.zeros(stream.input.shape(stream.size), np.uint8))
 print(perf_counter() - began)
 """
 

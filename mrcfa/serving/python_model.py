@@ -46,7 +46,7 @@ class TritonPythonModel:
         self._most = int(parameters["streams"])
         self._frames: OrderedDict[int, int] = OrderedDict()
         """Sequence -> number of its frames so far; the longest idle sequence comes first."""
-        self._cameras.segment({0: np.zeros((*self._cameras.size, 3), np.uint8)})  # the warm-up
+        self._cameras.segment({0: np.zeros(self._cameras.frame, np.uint8)})  # the warm-up
         self._cameras.leave(0)
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -137,6 +137,7 @@ class _Lone:
         self._streams: dict[int, Stream] = {}
         self._kept = self._open()  # keeps the graphs loaded while there is no camera
         self.size = self._kept.size
+        self.frame = self._kept.input.shape(self.size)
 
     def segment(self, frames: Frames) -> Masks:
         return {number: self._mask(number, frame) for number, frame in frames.items()}
@@ -164,6 +165,7 @@ class _Batched:
     def __init__(self, bundle: Path, backend: str, options: dict[str, Any]) -> None:
         self._streams = Streams(bundle, backend, **options)
         self.size = self._streams.size
+        self.frame = self._streams.input.shape(self.size)
 
     def segment(self, frames: Frames) -> Masks:
         try:

@@ -137,7 +137,7 @@ def _write_python(root: Path, name: str, bundle: Bundle, options: ServingOptions
     }
     ends = Graph(
         "",
-        (TensorSpec("image", "uint8", (1, *manifest.frame, 3)),),
+        (TensorSpec("image", "uint8", (1, *manifest.input.shape(manifest.frame))),),
         (TensorSpec("mask", "uint8", (1, *manifest.frame)),),
     )
     wait_us = config.WAIT_US if batch else 0

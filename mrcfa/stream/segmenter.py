@@ -16,6 +16,8 @@ from mrcfa.bundle import Bundle
 from mrcfa.errors import InvalidValue, Mismatch, Unsupported, WrongState, member
 from mrcfa.machine.extras import load
 from mrcfa.model.config import Config
+from mrcfa.model.input_format import RGB, InputFormat, Layout, planes
+from mrcfa.stream.layouts import as_frame
 from mrcfa.stream.rgb import Picture, Tensor, as_rgb
 
 Frame = Image | Picture | Tensor | OnDevice
@@ -38,6 +40,7 @@ class Segmenter:
         plugin_library: str | Path | None = None,
         cold_start: ColdStart | str = ColdStart.STREAM,
         strict: bool = False,
+        convert_rgb: bool = False,
     ) -> None:
         options = Options(
             precision=precision,
@@ -51,7 +54,8 @@ class Segmenter:
         )
         self._opened: Backend | None = open_backend(*_resolved(bundle, backend), options)
         self._model = self._opened.model
-        self.size = self._model.frame
+        self.size, self.input = self._model.frame, self._model.input
+        self._convert_rgb = convert_rgb
         self.classes = self._model.classes
         self.palette: NDArray[np.uint8] = np.array(self._model.palette, np.uint8)
         self._device_masks = device_masks
@@ -122,16 +126,18 @@ class Segmenter:
                     f"{self.backend} takes no frames on the GPU; copy them to the host"
                 )
             return frame, self.size
-        image = as_rgb(frame)
-        size = image.shape[:2]
-        if size == self.size:
-            return np.ascontiguousarray(image), size
-        if self._device_masks:
-            raise Mismatch(
-                f"masks on the GPU have the bundle's frame size {self.size} and this frame is "
-                f"{size}; export with --frame {size[0]}x{size[1]}"
-            )
-        return scaled(image, self.size, "BILINEAR"), size
+        rgb = self._convert_rgb and len(getattr(frame, "shape", ())) != 2
+        form = RGB if rgb else self.input
+        image = as_rgb(frame) if rgb else as_frame(frame, form, self.size)
+        size = form.size(image.shape)
+        if size != self.size:
+            if self._device_masks:
+                raise Mismatch(
+                    f"masks on the GPU have the bundle's frame size {self.size} and this frame is "
+                    f"{size}; export with --frame {size[0]}x{size[1]}"
+                )
+            image = resized(image, self.size, form)
+        return np.ascontiguousarray(self.input.from_rgb(image) if rgb else image), size
 
     def _mask_of(self, outputs: Arrays, size: tuple[int, ...]) -> Image:
         """The mask in this size. Logits become a mask here; most bundles do that in the graph."""
@@ -153,6 +159,19 @@ def _resolved(place: str | Path | Bundle, backend: str) -> tuple[Bundle | None, 
     if backend != "auto":
         raise InvalidValue(f"{place} runs what its server chose; leave the backend {backend} out")
     return None, str(place)
+
+
+def resized(frame: Image, size: tuple[int, int], form: InputFormat) -> Image:
+    """A frame of this format in another size; planes of NV12 are resized one by one."""
+    if form.layout is not Layout.NV12:
+        return scaled(frame, size, "BILINEAR")
+    made = np.empty(form.shape(size), np.uint8)
+    (luma, chroma), (new_luma, new_chroma) = planes(frame), planes(made)
+    new_luma[...] = scaled(luma, size, "BILINEAR")
+    for part in (0, 1):
+        half = new_chroma[..., part]
+        half[...] = scaled(chroma[..., part], half.shape, "BILINEAR")
+    return made
 
 
 def scaled(image: Image, size: tuple[int, ...], method: str = "NEAREST") -> Image:

@@ -27,6 +27,10 @@ class Stream(Segmenter):
 
     A frame may also be a Pillow image in mode RGB, or a tensor on the CPU of that type and shape.
 
+    Bundles of `mrcfa export --input bgr` or `nv12` take frames in that format: NV12 as one array
+    (h·3/2, w). `stream.input` is the bundle's format, and its `from_rgb` converts RGB. With
+    `convert_rgb=True` the stream takes RGB of any size and converts it, beside NV12.
+
     Frames of the bundle's size (`size`, set by `mrcfa export --frame`) go straight into the graphs.
     Frames of any other size are resized on the host, and their masks are scaled back, which is
     slower and less exact at the boundaries.

@@ -6,8 +6,9 @@ from torch.nn import functional as F
 
 from mrcfa.export.encoder import FoldedFusion, GatheredFusion
 from mrcfa.export.folds import Affine
-from mrcfa.export.interpolation import GatheredPixels, Interpolation
+from mrcfa.export.interpolation import Interpolation
 from mrcfa.export.mask import GatheredMask
+from mrcfa.export.pixels import GatheredPixels
 from mrcfa.export.refinement import MapsWithMaximum
 from mrcfa.export.retrieval import Retrieval, Scores
 from mrcfa.export.stages import with_channels_last

@@ -2,6 +2,7 @@
 // between. This is the only public header of the library.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -62,6 +63,10 @@ struct Colour {
   std::uint8_t red, green, blue;
 };
 
+/// The order of the bytes of a frame. NV12 is height rows of Y, and then height / 2 rows of U and V
+/// in turn, one pair for 2×2 pixels.
+enum class Layout : std::uint8_t { rgb, bgr, nv12 };
+
 /// Facts about a stream: what runs, and what the numbers in its masks mean.
 struct Info {
   std::string backend;  ///< The backend's own name: `onnxruntime (CPU, fp32)`.
@@ -74,6 +79,15 @@ struct Info {
   bool trained;        ///< False if the weights are random and the masks meaningless.
   std::string method;  ///< `mrcfa`, `feature-pyramid`, or `segformer`, which has no memory.
   int streams;         ///< How many the bundle runs at once: 1 unless exported with `--streams`.
+  Layout layout;       ///< That of the frames: `mrcfa export --input`.
+  std::string matrix;  ///< `bt601` or `bt709` for NV12, else empty.
+  std::string range;   ///< `limited` or `full` for NV12, else empty.
+
+  /// The number of bytes of a frame.
+  [[nodiscard]] std::size_t frame_bytes() const {
+    const auto pixels = static_cast<std::size_t>(height) * static_cast<std::size_t>(width);
+    return layout == Layout::nv12 ? pixels / 2 * 3 : pixels * 3;
+  }
 };
 
 /// One video. On a bundle for several streams it takes the place of all of them, at their cost.
@@ -93,16 +107,18 @@ class MRCFA_API Stream {
   Stream& operator=(const Stream&) = delete;
   ~Stream();
 
-  /// Segments the next frame: `rgb` is height × width × 3 bytes, `mask` receives height × width
-  /// bytes, a class per pixel. The frame must have the bundle's size, because the graphs resize.
-  /// A frame on the device is on the stream's GPU and is read on the stream's CUDA stream, so it must
-  /// be written on that one (`Options::cuda_stream`) or be complete before the call.
+  /// Segments the next frame: `frame` is `info().frame_bytes()` bytes without gaps in the bundle's
+  /// layout, height × width × 3 bytes of RGB unless it was exported with `--input`; `mask` receives
+  /// height × width bytes, a class per pixel. The frame must have the bundle's size, because the
+  /// graphs resize. A frame on the device is on the stream's GPU and is read on the stream's CUDA
+  /// stream, so it must be written on that one (`Options::cuda_stream`) or be complete before the
+  /// call.
   ///
   /// Returns when the mask is there. The one exception is TensorRT on a caller's CUDA stream with
   /// the mask on the device: the work is queued, and both pointers must stay valid until it is
   /// done. After an error the stream's memory is as it was before the frame, unless a GPU failed.
-  void segment(const std::uint8_t* rgb, int height, int width, std::uint8_t* mask,
-               Memory rgb_in = Memory::host, Memory mask_in = Memory::host);
+  void segment(const std::uint8_t* frame, int height, int width, std::uint8_t* mask,
+               Memory frame_in = Memory::host, Memory mask_in = Memory::host);
 
   /// Segments with two frames in flight: begins the next frame now, and `result` gives its mask
   /// later. With TensorRT, upload and encoder of a frame then run beside decoder and download of
@@ -118,7 +134,7 @@ class MRCFA_API Stream {
   /// A frame on the host may be changed when the call returns. A frame on the device is read as in
   /// `segment`, and must not change until its mask is there or `reset` has returned. At most two
   /// frames are in flight.
-  void submit(const std::uint8_t* rgb, int height, int width, Memory rgb_in = Memory::host);
+  void submit(const std::uint8_t* frame, int height, int width, Memory frame_in = Memory::host);
 
   /// Gives the mask of the oldest frame in flight, and returns as `segment` does.
   void result(std::uint8_t* mask, Memory mask_in = Memory::host);

@@ -267,6 +267,49 @@ std::string method_of(const Json& config) {
   return method.get<std::string>();
 }
 
+/// A text of those, or empty for null and for a field that is not there.
+std::string one_of(const Json& object, const std::string& key, const char* one, const char* other) {
+  if (!object.contains(key) || object.at(key).is_null()) {
+    return "";
+  }
+  const Json& value = object.at(key);
+  if (value != one && value != other) {
+    throw Damage(key + " is neither " + one + " nor " + other);
+  }
+  return value.get<std::string>();
+}
+
+/// The format of the frames; older bundles, which are all RGB, do not name it.
+InputFormat input_of(const Json& content, Size frame) {
+  InputFormat made;
+  if (!content.contains("input")) {
+    return made;
+  }
+  const Json& input = content.at("input");
+  const Json& layout = field(input, "layout");
+  if (layout != "rgb" && layout != "bgr" && layout != "nv12") {
+    throw Damage("layout is none of rgb, bgr, nv12");
+  }
+  made.layout = layout == "rgb" ? Layout::rgb : layout == "bgr" ? Layout::bgr : Layout::nv12;
+  made.matrix = one_of(input, "matrix", "bt601", "bt709");
+  made.range = one_of(input, "range", "limited", "full");
+  const bool nv12 = made.layout == Layout::nv12;
+  if (made.matrix.empty() == nv12 || made.range.empty() == nv12) {
+    throw Damage("input " + layout.get<std::string>() +
+                 (nv12 ? " needs a matrix and a range" : " has no matrix and no range"));
+  }
+  if (nv12 && (frame.height % 2 != 0 || frame.width % 2 != 0)) {
+    const auto shown = [](int height, int width) {
+      return std::to_string(height) + "x" + std::to_string(width);
+    };
+    throw Damage("a frame of " + shown(frame.height, frame.width) +
+                 " cannot be NV12, in which 2x2 pixels share a colour; use even sides, such as " +
+                 shown(frame.height + frame.height % 2, frame.width + frame.width % 2) +
+                 ", or rgb");
+  }
+  return made;
+}
+
 void check_ends(const std::string& place, const std::vector<TensorSpec>& found,
                 const std::vector<TensorSpec>& wanted) {
   std::map<std::string, const TensorSpec*> specs;
@@ -332,9 +375,9 @@ void check_tensors(const Manifest& manifest, const Variant& variant) {
   for (const TensorSpec& spec : state) {
     given.push_back({spec.name + "_out", spec.dtype, spec.shape});
   }
-  check_ends(
-      variant.name + "'s encoder takes", encoder.inputs,
-      {{"image", "uint8", {manifest.streams, manifest.frame.height, manifest.frame.width, 3}}});
+  std::vector<std::int64_t> image = manifest.input.shape(manifest.frame);
+  image.insert(image.begin(), manifest.streams);
+  check_ends(variant.name + "'s encoder takes", encoder.inputs, {{"image", "uint8", image}});
   check_ends(variant.name + "'s decoder takes", decoder.inputs, taken);
   check_ends(variant.name + "'s decoder gives", decoder.outputs, given);
 }
@@ -373,7 +416,8 @@ Manifest manifest(const Json& content) {
       flag(object(content, "weights"), "random"),
       {},
       {},
-      method_of(config)};
+      method_of(config),
+      {}};
   if (made.output != "mask" && made.output != "logits") {
     throw Damage("output is neither mask nor logits");
   }
@@ -403,6 +447,7 @@ Manifest manifest(const Json& content) {
   for (const Json& value : array(content, "engines")) {
     made.engines.push_back(engine(value));
   }
+  made.input = input_of(content, made.frame);
   at_most("files", made.files.size(), bounds::kFiles);
   at_most("engines", made.engines.size(), bounds::kEngines);
   check_one_each("classes", made.classes.size(), made.class_count);
@@ -424,6 +469,13 @@ std::string damaged(const fs::path& path, const std::string& reason) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> InputFormat::shape(Size size) const {
+  if (layout == Layout::nv12) {
+    return {size.height / 2 * 3, size.width};
+  }
+  return {size.height, size.width, 3};
+}
 
 std::size_t TensorSpec::bytes() const {
   std::size_t made = width_of(dtype);

@@ -67,6 +67,16 @@ struct Engine {
   std::optional<std::string> gpu;  ///< The GPU that TensorRT chose kernels on, if it did.
 };
 
+/// How the pixels of a frame lie in memory. Python: mrcfa/model/input_format.py.
+struct InputFormat {
+  Layout layout = Layout::rgb;
+  std::string matrix;  ///< Empty, and so is the range, unless the layout is NV12.
+  std::string range;
+
+  /// The shape of a frame of this size.
+  [[nodiscard]] std::vector<std::int64_t> shape(Size size) const;
+};
+
 struct FileEntry {
   std::string sha256;
   std::uintmax_t bytes = 0;
@@ -88,6 +98,7 @@ struct Manifest {
   std::map<std::string, FileEntry> files;
   std::vector<Engine> engines;
   std::string method;
+  InputFormat input;
 
   static Manifest read(const std::filesystem::path& path);
   /// Reads the text; every fault in it is an Error that names the file.

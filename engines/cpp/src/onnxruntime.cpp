@@ -162,9 +162,10 @@ class OnnxRuntimeRunner final : public Runner {
 
   void gather(const Frames& frames) {
     images_.resize(sessions_->image.bytes());
+    const std::size_t bytes = row(sessions_->image);
     for (std::size_t i = 0; i < sessions_->streams; ++i) {
       if (frames.rows[i] != nullptr) {
-        std::memcpy(images_.data() + i * 3 * area(), frames.rows[i], 3 * area());
+        std::memcpy(images_.data() + i * bytes, frames.rows[i], bytes);
       }
     }
   }
@@ -223,7 +224,10 @@ class OnnxRuntimeRunner final : public Runner {
     return spec.bytes() / sessions_->streams;
   }
 
-  [[nodiscard]] std::size_t area() const { return row(sessions_->image) / 3; }
+  [[nodiscard]] std::size_t area() const {
+    const auto [height, width] = sessions_->frame;
+    return static_cast<std::size_t>(height) * static_cast<std::size_t>(width);
+  }
 
   std::shared_ptr<const Sessions> sessions_;
   std::vector<Owned<OrtValue>> state_;  ///< The tensors in the order of `Sessions::state`.

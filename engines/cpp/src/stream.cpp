@@ -36,30 +36,30 @@ Stream::Stream(Stream&& other) noexcept = default;
 Stream& Stream::operator=(Stream&& other) noexcept = default;
 Stream::~Stream() = default;
 
-void Stream::segment(const std::uint8_t* rgb, int height, int width, std::uint8_t* mask,
-                     Memory rgb_in, Memory mask_in) {
+void Stream::segment(const std::uint8_t* frame, int height, int width, std::uint8_t* mask,
+                     Memory frame_in, Memory mask_in) {
   parts_->check(height, width);
-  if (rgb == nullptr || mask == nullptr) {
+  if (frame == nullptr || mask == nullptr) {
     throw Error("a frame and its mask need memory, but a pointer is null");
   }
   parts_->check(mask_in);
   if (parts_->in_flight > 0) {
     throw Error(flying(parts_->in_flight) + "; take every mask with result() before segment()");
   }
-  const auto frames = alone(rgb, parts_->info);
+  const auto frames = alone(frame, parts_->info);
   const auto masks = alone(mask, parts_->info);
-  parts_->runner->step({frames.data(), rgb_in}, {masks.data(), mask_in});
+  parts_->runner->step({frames.data(), frame_in}, {masks.data(), mask_in});
 }
 
-void Stream::submit(const std::uint8_t* rgb, int height, int width, Memory rgb_in) {
+void Stream::submit(const std::uint8_t* frame, int height, int width, Memory frame_in) {
   parts_->check(height, width);
-  if (rgb == nullptr) {
+  if (frame == nullptr) {
     throw Error("a frame needs memory, but its pointer is null");
   }
   if (parts_->in_flight == kMostInFlight) {
     throw Error(flying(parts_->in_flight) + "; take a mask with result() before a third");
   }
-  parts_->runner->submit({alone(rgb, parts_->info).data(), rgb_in});
+  parts_->runner->submit({alone(frame, parts_->info).data(), frame_in});
   ++parts_->in_flight;
 }
 

@@ -12,9 +12,10 @@
 namespace {
 
 constexpr const char* kUsage =
-    R"(usage: mrcfa-segment BUNDLE [options] < frames.rgb > masks.raw
+    R"(usage: mrcfa-segment BUNDLE [options] < frames.raw > masks.raw
 
-Frames are rgb24 without headers, of the size that the bundle takes; masks are a byte per pixel.
+Frames have no headers. Their size and layout are those that the bundle takes: rgb24, or bgr24 or
+nv12 after mrcfa export --input. Masks are a byte per pixel.
 
   --raw HxW          check that frames of this size, height first, fit the bundle
   --as KIND          write mask: a class per pixel (gray, the default), or color: the
@@ -128,11 +129,20 @@ std::string size_of(int height, int width) {
   return std::to_string(height) + "x" + std::to_string(width);
 }
 
+/// The layout of the frames, as ffmpeg's -pix_fmt names it.
+std::string layout_of(const mrcfa::Info& info) {
+  if (info.layout == mrcfa::Layout::nv12) {
+    return "nv12 (" + info.matrix + ", " + info.range + " range)";
+  }
+  return info.layout == mrcfa::Layout::bgr ? "bgr24" : "rgb24";
+}
+
 void print(const mrcfa::Info& info) {
   std::cout << info.method << ' ' << info.backbone << ", preset " << info.dataset << ", "
             << info.classes.size() << " classes"
             << (info.trained ? "" : " (untrained: masks are meaningless)") << "\nframes "
-            << size_of(info.height, info.width) << " (height x width)\nruns on " << info.backend
+            << size_of(info.height, info.width) << " (height x width), " << layout_of(info)
+            << "\nruns on " << info.backend
             << "\nclasses:";
   for (std::size_t i = 0; i < info.classes.size(); ++i) {
     std::cout << (i == 0 ? " " : ", ") << info.classes[i];
@@ -192,7 +202,7 @@ int segment(const Arguments& arguments, mrcfa::Stream& stream) {
   check_size(arguments, info);
   std::vector<std::uint8_t> mask(static_cast<std::size_t>(info.width) *
                                  static_cast<std::size_t>(info.height));
-  std::vector<std::uint8_t> frame(3 * mask.size());
+  std::vector<std::uint8_t> frame(info.frame_bytes());
   const Painter painted(info.palette);
   for (int count = 0;; ++count) {
     const std::size_t came = std::fread(frame.data(), 1, frame.size(), stdin);
