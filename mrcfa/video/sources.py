@@ -8,8 +8,10 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +33,10 @@ from mrcfa.errors import (
 )
 from mrcfa.machine.extras import load
 from mrcfa.machine.files import natural_order
+from mrcfa.model.input_format import RGB, Layout
+from mrcfa.video.decoder import decoded, one_at_a_time
+from mrcfa.video.feed import prefetched
+from mrcfa.video.pixels import upright
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"}
 PATIENCE_S = 10
@@ -63,7 +69,7 @@ class Frame:
     name: str
     """Stem of the image file, or the frame's number; also the name of its mask in a folder."""
     image: NDArray[np.uint8]
-    """RGB pixels (h, w, 3), contiguous."""
+    """RGB pixels (h, w, 3), or NV12 (h·3/2, w) where the source's `form` is NV12; contiguous."""
     segment: int = 0
     """Number of the uninterrupted segment, which increases when a source is reopened."""
 
@@ -106,6 +112,9 @@ class Source(ABC):
     """True if frames come in real time, even if they are not read fast enough."""
     aspect = Fraction(1)
     """Width of a pixel divided by its height; set with the first frame."""
+    form = RGB
+    """The format that the frames are for; set before they are read. For NV12, videos give NV12
+    without RGB in between. Raw frames come in this format. All other frames are RGB."""
 
     def __init__(self, name: str, rate: Fraction, total: int | None) -> None:
         self.name = name
@@ -177,8 +186,9 @@ class Video(Source):
 
     def __init__(self, name: str, file: str, span: Span, remedy: str, **how: Any) -> None:
         av = load("av")
+        self._open = partial(av.open, file, metadata_errors="replace", **how)
         try:
-            self._container = av.open(file, metadata_errors="replace", **how)
+            self._container = self._open()
         except av.error.ArgumentError:  # raised also for formats outside the whitelist
             raise Unsupported(
                 f"{name} is damaged or in a format that is not allowed; {remedy}"
@@ -192,61 +202,67 @@ class Video(Source):
             if stream is None:
                 raise NotFound(f"{name} holds no pictures; {remedy}")
             raise Unsupported(f"{name} has a codec that FFmpeg does not know; {remedy}")
-        stream.thread_type = "SLICE"  # frame threads would lose good frames beside a damaged one
         self._stream = stream
+        # Facts that are read while another thread decodes, and may close the container.
+        self._pixel_aspect = Fraction(stream.sample_aspect_ratio or 1)
+        self._time_base, self._start_time = stream.time_base, stream.start_time
+        self._table = stream.frames, stream.duration
         self._span = span
-        self._failed = 0
-        self._reason = "it is damaged"
+        self._failures = list[Exception]()
         self._broken = ""
         self._native_rate = Fraction(stream.average_rate or stream.guessed_rate or 25)
         self._native_rate = self._native_rate.limit_denominator(100_000)
         super().__init__(name, self._native_rate / span.stride, self._expected())
 
     def __iter__(self) -> Iterator[Frame]:
-        with self._container:
-            first = last = None
-            shown = 0
-            for frame in self._decoded():
-                seconds = self._seconds(frame)
-                if seconds < self._span.start:
+        """The frames. Those of a recording are decoded by a thread of its own."""
+        first = last = None
+        shown = 0
+        frames = self._decoded()
+        for frame in frames if self.live else prefetched(frames):
+            seconds = self._seconds(frame)
+            if seconds < self._span.start:
+                continue
+            if seconds >= self._span.end:
+                return
+            first, last = first or frame, frame
+            if shown % self._span.stride == 0:
+                try:
+                    image = upright(frame, self.form)
+                except Exception as error:
+                    self._lose(error)
                     continue
-                if seconds >= self._span.end:
-                    return
-                first, last = first or frame, frame
-                if shown % self._span.stride == 0:
-                    try:
-                        image = _upright(frame)
-                    except Exception as error:
-                        self._lose(error)
-                        continue
-                    self.aspect = self._aspect_of(frame)
-                    yield Frame(f"{shown // self._span.stride:06d}", image)
-                shown += 1
-            self.complaint = self._complaint(first, last, shown)
+                self.aspect = self._aspect_of(frame)
+                yield Frame(f"{shown // self._span.stride:06d}", image)
+            shown += 1
+        self.complaint = self._complaint(first, last, shown)
 
     def _decoded(self) -> Iterator[Any]:
         """All frames that can be decoded; packets that cannot are counted."""
-        try:
-            if self._span.start:
-                self._container.seek(int(self._span.start * 1_000_000) + self._began())
-            for packet in self._container.demux(self._stream):
-                try:
-                    frames = packet.decode()
-                except Exception as error:
-                    self._lose(error)
-                else:
-                    yield from frames
-        except Exception as error:
-            self._broken = _reason(error)
+        with self._container, ExitStack() as stack:
+            try:
+                if self._span.start:
+                    self._container.seek(int(self._span.start * 1_000_000) + self._began())
+                packets = self._container.demux(self._stream)
+                yield from self._frames_of(packets, stack)
+            except Exception as error:
+                self._broken = _reason(error)
+
+    def _frames_of(self, packets: Iterator[Any], stack: ExitStack) -> Iterator[Any]:
+        """The frames, each of which all cores decode together, so that none waits for later ones.
+
+        What is opened for them is closed with the stack.
+        """
+        decoder = self._stream.codec_context
+        decoder.thread_type = "SLICE"
+        return one_at_a_time(packets, decoder, self._lose)
 
     def _lose(self, error: Exception) -> None:
-        """Count a frame that cannot be decoded."""
-        self._failed += 1
-        if isinstance(error, MemoryError):
-            self._reason = "memory ran out"
+        """Note a frame that cannot be decoded."""
+        self._failures.append(error)
 
     def _aspect_of(self, frame: Any) -> Fraction:
-        ratio = Fraction(self._stream.sample_aspect_ratio or 1)
+        ratio = self._pixel_aspect
         if not Fraction(1, 16) <= ratio <= 16:
             return Fraction(1)
         return 1 / ratio if round(frame.rotation / 90) % 2 else ratio
@@ -263,15 +279,16 @@ class Video(Source):
 
     def _began(self) -> int:
         """Time stamp of the first frame in microseconds."""
-        if self._stream.start_time is None:
+        if self._start_time is None:
             return 0
-        return int(self._stream.start_time * self._stream.time_base * 1_000_000)
+        return int(self._start_time * self._time_base * 1_000_000)
 
     def _length(self) -> float:
         """Duration in seconds by the file's table of frames; 0 without a table."""
-        if not self._stream.frames or self._stream.duration is None:
+        frames, duration = self._table
+        if not frames or duration is None:
             return 0
-        return max(0.0, float(self._stream.duration * self._stream.time_base))
+        return max(0.0, float(duration * self._time_base))
 
     def _expected(self) -> int | None:
         length = self._length()
@@ -287,7 +304,9 @@ class Video(Source):
         follows from that gap and the frame rate, because the table of a trimmed file also lists
         frames that are never shown.
         """
-        lost = self._failed
+        lost = len(self._failures)
+        scarce = any(isinstance(error, MemoryError) for error in self._failures)
+        reason = "memory ran out" if scarce else "it is damaged"
         if last is None:
             lost = max(lost, self.total or 0)
         elif self._length():
@@ -296,7 +315,7 @@ class Video(Source):
                 due = round((self._length() - self._seconds(first)) * self._native_rate)
                 lost = max(lost, due - shown)
         if lost:
-            return f"{self.name} lost {lost} of {counted(shown + lost, 'frame')}: {self._reason}"
+            return f"{self.name} lost {lost} of {counted(shown + lost, 'frame')}: {reason}"
         return f"{self.name} was interrupted: {self._broken}" if self._broken else None
 
 
@@ -311,6 +330,17 @@ class VideoFile(Video):
             "pattern_type": "none",  # names of images are no patterns
         }
         super().__init__(str(path), f"file:{path}", span, remedy, options=options)
+
+    def _frames_of(self, packets: Iterator[Any], stack: ExitStack) -> Iterator[Any]:
+        """The frames, several of which are decoded at once until damage is seen."""
+
+        def spare() -> Any:
+            stream = stack.enter_context(self._open()).streams.best("video")
+            stream.codec_context.thread_type = "SLICE"
+            return stream.codec_context
+
+        self._stream.thread_type = "FRAME"
+        return decoded(packets, spare, self._lose)
 
 
 class NetworkStream(Video):
@@ -369,14 +399,17 @@ class Images(Source):
 
 
 class RawFrames(Source):
-    """8-bit RGB frames without headers, as `ffmpeg -f rawvideo -pix_fmt rgb24 -` writes them."""
+    """Frames without headers, as `ffmpeg -f rawvideo -pix_fmt rgb24 -` writes them.
+
+    They are in the format of `form`: rgb24, bgr24 or nv12.
+    """
 
     def __init__(
         self, stream: IO[bytes], size: tuple[int, int], span: Span, rate: Fraction
     ) -> None:
         super().__init__("standard input", rate / span.stride, None)
         self._stream = stream
-        self._shape = (*size, 3)
+        self._size = size
         self._slice = span.of(rate)
 
     def __iter__(self) -> Iterator[Frame]:
@@ -385,7 +418,8 @@ class RawFrames(Source):
             yield Frame(f"{number:06d}", image)
 
     def _images(self) -> Iterator[NDArray[np.uint8]]:
-        size = math.prod(self._shape)
+        shape = self.form.shape(self._size)
+        size = math.prod(shape)
         while data := self._read(size):
             if len(data) < size:
                 self.complaint = (
@@ -393,7 +427,8 @@ class RawFrames(Source):
                     f"{len(data)} of {size} bytes came"
                 )
                 return
-            yield np.frombuffer(data, np.uint8).reshape(self._shape)
+            frame = np.frombuffer(data, np.uint8).reshape(shape)
+            yield frame if self.form.layout is Layout.NV12 else self.form.to_rgb(frame)
 
     def _read(self, size: int) -> bytearray:
         """Read `size` bytes in as many parts as the pipe needs; fewer at the end of the stream."""
@@ -408,11 +443,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, load("av").error.ExitError):
         return f"nothing came for {PATIENCE_S:g} s"
     return getattr(error, "strerror", None) or str(error)
-
-
-def _upright(frame: Any) -> NDArray[np.uint8]:
-    image = frame.to_ndarray(format="rgb24")
-    return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
 
 
 def _camera(place: str) -> dict[str, Any]:
