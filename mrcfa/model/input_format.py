@@ -140,15 +140,25 @@ class InputFormat:
         if self.layout is not Layout.NV12:
             return frame[..., ::-1] if self.layout is Layout.BGR else frame
         luma, chroma = planes(frame)
-        weights = self.rgb_weights
+        return self._rgb_of(luma, self._colour_of(chroma).repeat(2, axis=0).repeat(2, axis=1))
+
+    def sampled(self, frame: Image, step: int) -> Image:
+        """One pixel in `step`, or in two steps of NV12, in both directions, as RGB."""
+        if self.layout is not Layout.NV12:
+            return self.to_rgb(frame[::step, ::step]).copy()
+        luma, chroma = planes(frame)
+        return self._rgb_of(luma[:: 2 * step, :: 2 * step], self._colour_of(chroma[::step, ::step]))
+
+    def _colour_of(self, chroma: Image) -> NDArray[np.int32]:
+        """U and V (h, w, 2) -> what they add to red, green and blue (h, w, 3)."""
+        _, *rest = self.rgb_weights
+        by_u, by_v, offset = np.array(rest, np.int32)
         u, v = chroma[..., :1].astype(np.int32), chroma[..., 1:].astype(np.int32)
-        colour = (
-            u * np.array(weights.u, np.int32)
-            + v * np.array(weights.v, np.int32)
-            + np.array(weights.offset, np.int32)
-        )
-        total = colour.repeat(2, axis=0).repeat(2, axis=1)
-        total += (luma.astype(np.int32) * weights.luma)[..., None]
+        colour: NDArray[np.int32] = u * by_u + v * by_v + offset
+        return colour
+
+    def _rgb_of(self, luma: Image, colour: NDArray[np.int32]) -> Image:
+        total = colour + (luma.astype(np.int32) * self.rgb_weights.luma)[..., None]
         total //= UNIT
         return total.clip(0, 255).astype(np.uint8)
 

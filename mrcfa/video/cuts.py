@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from mrcfa.model.input_format import RGB, InputFormat
+
 CUT_LEVELS = 20
 """Smallest mean change of pixels at a scene cut, in levels of 255."""
 CUT_SHARE = 0.3
@@ -15,10 +17,10 @@ class CutDetector:
     def __init__(self) -> None:
         self._last: NDArray[np.uint8] | None = None
 
-    def begins_scene(self, image: NDArray[np.uint8]) -> bool:
-        """True if this frame (h, w, 3) shows another scene than the frame before it."""
-        step = max(1, min(image.shape[:2]) // 64)
-        last, self._last = self._last, image[::step, ::step].copy()
+    def begins_scene(self, image: NDArray[np.uint8], form: InputFormat = RGB) -> bool:
+        """True if this frame shows another scene than the frame before it."""
+        step = max(1, min(form.size(image.shape)) // 64)
+        last, self._last = self._last, form.sampled(image, step)
         return last is not None and is_cut(last, self._last)
 
 

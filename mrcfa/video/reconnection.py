@@ -25,6 +25,7 @@ class MonitoredSource(Source):
 
     def __iter__(self) -> Iterator[Frame]:
         self._report("live", "")
+        self._source.form = self.form
         try:
             for frame in self._source:
                 self.aspect = self._source.aspect
@@ -64,6 +65,7 @@ class ReconnectingSource(MonitoredSource):
         source: Source | None = self._source
         while source is not None:
             first = max(due, round(float(self.rate) * (self._clock() - start))) if segment else 0
+            source.form = self.form
             try:
                 for frame in source:
                     self._report("live", "")

@@ -122,17 +122,18 @@ def segment(
             if not ready and not begun:
                 break
             for number, arrival in ready.items():
-                cut = reset_on_cut and cuts[number].begins_scene(arrival.item.image)
+                frame = arrival.item
+                cut = reset_on_cut and cuts[number].begins_scene(frame.image, frame.form)
                 tallies[number].cuts += cut
-                if cut or arrival.item.segment != segments[number]:
-                    segments[number] = arrival.item.segment
+                if cut or frame.segment != segments[number]:
+                    segments[number] = frame.segment
                     while begun:
                         finish()
                     with busy:
                         rounds.reset(number)
             if ready:
                 with busy:
-                    rounds.begin({number: frame.item.image for number, frame in ready.items()})
+                    rounds.begin({number: arrival.item.image for number, arrival in ready.items()})
                 begun.append(ready)
             if not ready or len(begun) == rounds.in_flight:
                 finish()

@@ -41,11 +41,14 @@ def open_session(
             f"--streams {inputs}"
         )
     if slots > 1:
-        with Streams(opened, backend, **options) as batch:
+        with Streams(opened, backend, convert_rgb=True, **options) as batch:
             yield Session(batch, Batched(batch))
         return
     with ExitStack() as stack:
-        streams = [stack.enter_context(Stream(opened, backend, **options)) for _ in range(inputs)]
+        streams = [
+            stack.enter_context(Stream(opened, backend, convert_rgb=True, **options))
+            for _ in range(inputs)
+        ]
         yield Session(streams[0], rounds_of(streams))
 
 
@@ -94,6 +97,7 @@ class Session:
         with first_interrupt() as stop, ExitStack() as stack:  # also while sinks are closing
             inputs = []
             for source, place, watch in zip(sources, places, watching, strict=True):
+                source.form = self._segmenter.input
                 newest = source.live and not every_frame
                 render, sink = self._outlet(place, look, source, newest, force)
                 inputs.append(Input(source, render, stack.enter_context(sink), newest, watch))
@@ -105,9 +109,9 @@ class Session:
         """The renderer and the sink of one source."""
         if place is None:
             return lambda image, mask: mask, nullcontext(lambda name, picture: None)
-        classes, palette = self.classes, self.palette
+        classes, palette, form = self.classes, self.palette, self._segmenter.input
         style = style_for(place, look.style)
-        render = Renderer(style, classes, palette, look.alpha, look.only, look.legend)
+        render = Renderer(style, classes, palette, look.alpha, look.only, look.legend, form)
         sink = open_sink(
             place,
             classes,

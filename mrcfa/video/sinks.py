@@ -9,6 +9,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from fractions import Fraction
 from io import FileIO
 from pathlib import Path
@@ -28,9 +29,22 @@ from mrcfa.machine.files import (
     replaced,
     write_errors_reported,
 )
+from mrcfa.model.input_format import InputFormat, Layout, Matrix, Range
+from mrcfa.video.pixels import as_rgb, numbers_of
 
-Picture = NDArray[np.uint8]
+Pixels = NDArray[np.uint8]
 """A mask (h, w) of classes, or RGB (h, w, 3)."""
+
+
+@dataclass(frozen=True)
+class Nv12Picture:
+    """A picture of NV12 (h·3/2, w). Videos take it as it is, all other sinks as RGB."""
+
+    pixels: NDArray[np.uint8]
+    form: InputFormat
+
+
+Picture = Pixels | Nv12Picture
 Write = Callable[[str, Picture], None]
 """Called with the name of a frame and its picture."""
 
@@ -275,7 +289,7 @@ def _folder(path: Path, palette: NDArray[np.uint8], force: bool) -> Iterator[Wri
         def write(name: str, picture: Picture) -> None:
             file = part / f"{name}.png"
             try:
-                _save_png(picture, palette, file)
+                _save_png(pixels_of(picture), palette, file)
             except OSError:
                 file.unlink(missing_ok=True)
                 raise
@@ -286,10 +300,10 @@ def _folder(path: Path, palette: NDArray[np.uint8], force: bool) -> Iterator[Wri
 @contextmanager
 def _image(path: Path, palette: NDArray[np.uint8]) -> Iterator[Write]:
     with replaced(path) as part:
-        yield lambda name, picture: _save_png(picture, palette, part)
+        yield lambda name, picture: _save_png(pixels_of(picture), palette, part)
 
 
-def _save_png(picture: Picture, palette: NDArray[np.uint8], path: Path) -> None:
+def _save_png(picture: Pixels, palette: NDArray[np.uint8], path: Path) -> None:
     """Save a PNG; masks are indexed with the palette."""
     image = load("PIL.Image").fromarray(picture)
     if picture.ndim == 2:
@@ -309,7 +323,7 @@ def _npz(path: Path, classes: Sequence[str], palette: NDArray[np.uint8]) -> Iter
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, array, allow_pickle=False)
 
-        yield write
+        yield lambda name, picture: write(name, pixels_of(picture))
         write("classes", np.array(classes))
         write("palette", palette)
 
@@ -319,13 +333,15 @@ def _pipe() -> Iterator[Write]:
     """Write the bytes of all pictures to standard output, without headers."""
 
     def write(_: str, picture: Picture) -> None:
-        sys.stdout.buffer.write(np.ascontiguousarray(picture).data)
+        sys.stdout.buffer.write(np.ascontiguousarray(pixels_of(picture)).data)
 
     yield write
     sys.stdout.buffer.flush()
 
 
-_BT709, _VIDEO_RANGE, _FULL_RANGE = 1, 1, 2  # FFmpeg's constants for tags of a stream
+_SHOWN_AS = InputFormat(Layout.NV12, Matrix.BT709, Range.LIMITED)
+"""The matrix and the range of videos of RGB pictures."""
+_FULL_RANGE = 2  # FFmpeg's constant
 
 
 def _h264(file: Any, picture: Picture, rate: Fraction, aspect: Fraction) -> Any:
@@ -337,35 +353,58 @@ def _h264(file: Any, picture: Picture, rate: Fraction, aspect: Fraction) -> Any:
     if "libx264" not in load("av").codecs_available:
         raise Unsupported("this PyAV cannot write H.264; reinstall it with: pip install av")
     stream = file.add_stream("libx264", rate=rate)
-    height, width = picture.shape[:2]
+    height, width = _size_of(picture)
     stream.height, stream.width = height + height % 2, width + width % 2
     context = stream.codec_context
     context.sample_aspect_ratio = aspect
-    if picture.ndim == 2:
+    if isinstance(picture, np.ndarray) and picture.ndim == 2:
         stream.pix_fmt, stream.options = "gray", {"preset": "veryfast", "qp": "0"}
         context.color_range = _FULL_RANGE
     else:
-        stream.pix_fmt, stream.options = "yuv420p", {"preset": "veryfast", "crf": "20"}
-        context.color_range = _VIDEO_RANGE
-        context.colorspace = context.color_primaries = context.color_trc = _BT709
+        nv12 = isinstance(picture, Nv12Picture)
+        stream.pix_fmt = "nv12" if nv12 else "yuv420p"
+        stream.options = {"preset": "veryfast", "crf": "20"}
+        matrix, levels = numbers_of(picture.form if isinstance(picture, Nv12Picture) else _SHOWN_AS)
+        context.color_range = levels
+        context.colorspace = context.color_primaries = context.color_trc = matrix
     return stream
 
 
 def _video_frame(picture: Picture, stream: Any) -> Any:
     """The picture as a video frame in the stream's size and format."""
-    height, width = picture.shape[:2]
-    if (height + height % 2, width + width % 2) != (stream.height, stream.width):
-        picture = _fitted(picture, (stream.width, stream.height))
-    height, width = picture.shape[:2]
-    sides = ((0, height % 2), (0, width % 2), (0, 0))[: picture.ndim]
-    picture = np.pad(picture, sides, mode="edge")
+    height, width = _size_of(picture)
+    fits = (height + height % 2, width + width % 2) == (stream.height, stream.width)
     from_ndarray = load("av").VideoFrame.from_ndarray
-    if picture.ndim == 2:
-        return from_ndarray(picture, format="gray")
-    return from_ndarray(picture, format="rgb24").reformat(format="yuv420p", dst_colorspace="ITU709")
+    if isinstance(picture, Nv12Picture) and fits:
+        return from_ndarray(picture.pixels, format="nv12")
+    pixels = pixels_of(picture)
+    if not fits:
+        pixels = _fitted(pixels, (stream.width, stream.height))
+    height, width = pixels.shape[:2]
+    sides = ((0, height % 2), (0, width % 2), (0, 0))[: pixels.ndim]
+    pixels = np.pad(pixels, sides, mode="edge")
+    if pixels.ndim == 2:
+        return from_ndarray(pixels, format="gray")
+    context = stream.codec_context
+    return from_ndarray(pixels, format="rgb24").reformat(
+        format=stream.pix_fmt,
+        dst_colorspace=int(context.colorspace),
+        dst_color_range=int(context.color_range),
+    )
 
 
-def _fitted(picture: Picture, size: tuple[int, int]) -> Picture:
+def pixels_of(picture: Picture) -> Pixels:
+    """The picture as a mask or RGB."""
+    return as_rgb(picture.pixels, picture.form) if isinstance(picture, Nv12Picture) else picture
+
+
+def _size_of(picture: Picture) -> tuple[int, int]:
+    if isinstance(picture, Nv12Picture):
+        return picture.form.size(picture.pixels.shape)
+    return picture.shape[0], picture.shape[1]
+
+
+def _fitted(picture: Pixels, size: tuple[int, int]) -> Pixels:
     """The picture fitted into (width, height), with its aspect ratio and bars around it."""
     pillow, operations = load("PIL.Image"), load("PIL.ImageOps")
     image = pillow.fromarray(picture)

@@ -33,7 +33,7 @@ from mrcfa.errors import (
 )
 from mrcfa.machine.extras import load
 from mrcfa.machine.files import natural_order
-from mrcfa.model.input_format import RGB, Layout
+from mrcfa.model.input_format import RGB, InputFormat, Layout
 from mrcfa.video.decoder import decoded, one_at_a_time
 from mrcfa.video.feed import prefetched
 from mrcfa.video.pixels import upright
@@ -69,9 +69,10 @@ class Frame:
     name: str
     """Stem of the image file, or the frame's number; also the name of its mask in a folder."""
     image: NDArray[np.uint8]
-    """RGB pixels (h, w, 3), or NV12 (h·3/2, w) where the source's `form` is NV12; contiguous."""
+    """Contiguous pixels in the format `form`."""
     segment: int = 0
     """Number of the uninterrupted segment, which increases when a source is reopened."""
+    form: InputFormat = RGB
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,8 @@ class Source(ABC):
     aspect = Fraction(1)
     """Width of a pixel divided by its height; set with the first frame."""
     form = RGB
-    """The format that the frames are for; set before they are read. For NV12, videos give NV12
-    without RGB in between. Raw frames come in this format. All other frames are RGB."""
+    """The format that the frames are for; set before they are read. For NV12, videos with even sides
+    give NV12 without RGB in between. Raw frames come in this format. All other frames are RGB."""
 
     def __init__(self, name: str, rate: Fraction, total: int | None) -> None:
         self.name = name
@@ -228,12 +229,12 @@ class Video(Source):
             first, last = first or frame, frame
             if shown % self._span.stride == 0:
                 try:
-                    image = upright(frame, self.form)
+                    image, form = upright(frame, self.form)
                 except Exception as error:
                     self._lose(error)
                     continue
                 self.aspect = self._aspect_of(frame)
-                yield Frame(f"{shown // self._span.stride:06d}", image)
+                yield Frame(f"{shown // self._span.stride:06d}", image, form=form)
             shown += 1
         self.complaint = self._complaint(first, last, shown)
 
@@ -415,7 +416,8 @@ class RawFrames(Source):
     def __iter__(self) -> Iterator[Frame]:
         part = self._slice
         for number, image in enumerate(islice(self._images(), part.start, part.stop, part.step)):
-            yield Frame(f"{number:06d}", image)
+            form = self.form if image.ndim == 2 else RGB
+            yield Frame(f"{number:06d}", image, form=form)
 
     def _images(self) -> Iterator[NDArray[np.uint8]]:
         shape = self.form.shape(self._size)

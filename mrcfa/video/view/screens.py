@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrcfa.machine.extras import load
+from mrcfa.model.input_format import RGB, InputFormat
 from mrcfa.video.feed import Arrival, Clock
+from mrcfa.video.pixels import as_rgb
 from mrcfa.video.segment import Tally
 from mrcfa.video.sources import Frame
 
@@ -37,6 +39,8 @@ class Shot:
     """Number of the frame in this input, starting at 1."""
     image: NDArray[np.uint8]
     mask: NDArray[np.uint8]
+    form: InputFormat = RGB
+    """The format of the image."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Screen:
         """Replace the newest shot; the arrays must not change afterwards."""
         with self._lock:
             number = self.shot.number + 1 if self.shot else 1
-            self.shot = Shot(number, arrival.item.image, mask)
+            self.shot = Shot(number, arrival.item.image, mask, arrival.item.form)
             self._tally, self._seen = tally, self._clock()
             self._frames += 1
             self._latency += self._seen - arrival.time
@@ -125,7 +129,7 @@ def encoded(shot: Shot) -> Packet:
     pillow = load("PIL.Image")
     step = -(-max(shot.mask.shape) // LONGEST_SIDE)
     mask = np.ascontiguousarray(shot.mask[::step, ::step])
-    image = pillow.fromarray(shot.image)
+    image = pillow.fromarray(as_rgb(shot.image, shot.form))
     jpeg = BytesIO()
     (image.reduce(step) if step > 1 else image).save(jpeg, "JPEG", quality=_QUALITY)
     height, width = mask.shape
