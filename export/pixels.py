@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mrcfa.export.interpolation import Interpolation, Size, Taps, resizing
 from mrcfa.export.precision import Wide
-from mrcfa.model.frames import Normalise, YuvToRgb
+from mrcfa.model.frames import Normalise, NormaliseBgr, YuvToRgb
 from mrcfa.model.input_format import InputFormat, Layout
 
 
@@ -27,12 +27,11 @@ class GatheredPixels(Wide, Normalise):
         return (pixels - self.mean) / self.std
 
 
-class GatheredBgr(GatheredPixels):
+class GatheredBgr(GatheredPixels, NormaliseBgr):
     """`GatheredPixels` for BGR."""
 
     def forward(self, image: Tensor) -> Tensor:
-        pixels: Tensor = self.resize(image.to(self.mean.dtype)).permute(0, 3, 1, 2)
-        return (pixels[:, [2, 1, 0]] - self.mean) / self.std
+        return super().forward(image.to(self.mean.dtype).index_select(3, self.order))
 
 
 class WideFormula(Wide, YuvToRgb):

@@ -38,8 +38,14 @@ class Normalise(nn.Module):
 class NormaliseBgr(Normalise):
     """`Normalise` for uint8 BGR (B, h, w, 3)."""
 
+    order: Tensor
+
+    def __init__(self, size: Size) -> None:
+        super().__init__(size)
+        self.register_buffer("order", torch.tensor([2, 1, 0]))
+
     def pixels(self, image: Tensor) -> Tensor:
-        return super().pixels(image)[:, [2, 1, 0]]
+        return super().pixels(image).index_select(1, self.order)
 
 
 class NormaliseNv12(Normalise):

@@ -114,8 +114,8 @@ class Source(ABC):
     aspect = Fraction(1)
     """Width of a pixel divided by its height; set with the first frame."""
     form = RGB
-    """The format that the frames are for; set before they are read. For NV12, videos with even sides
-    give NV12 without RGB in between. Raw frames come in this format. All other frames are RGB."""
+    """The format that the frames are for; set before they are read. For NV12, videos with even
+    sides give NV12 without RGB in between. Raw frames come in this format. All others are RGB."""
 
     def __init__(self, name: str, rate: Fraction, total: int | None) -> None:
         self.name = name

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from network_camera import network_camera
 
+from mrcfa.model.input_format import RGB
 from mrcfa.video.feed import Feed, take_round
 from mrcfa.video.latency import Latencies
 from mrcfa.video.overlay import Renderer, Style
@@ -86,7 +87,7 @@ class Camera(Source):
 class Blind:
     """Sees the same class everywhere."""
 
-    classes, palette = ("any",), np.zeros((1, 3), np.uint8)
+    classes, palette, input = ("any",), np.zeros((1, 3), np.uint8), RGB
 
     def __call__(self, frame):
         return np.zeros(frame.shape[:2], np.uint8)
