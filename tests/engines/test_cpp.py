@@ -29,6 +29,7 @@ from naming import names
 
 from mrcfa import Stream
 from mrcfa.bundle import MANIFEST
+from mrcfa.model.input_format import InputFormat, Layout, Matrix, Range
 
 
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16", marks=pytest.mark.thorough)])
@@ -53,6 +54,17 @@ def test_frames_of_a_camera_are_resized_in_the_graphs(segment, tailored, clip, p
     frames = clip(6, 107, 189)
     done = segment(tailored, "--threads", 2, frames=frames)
     assert np.array_equal(masks_in(done, frames), pythons_masks(tailored, "fp32", frames))
+
+
+def test_frames_of_nv12_have_pythons_masks(segment, bundle, clip):
+    form = InputFormat(Layout.NV12, Matrix.BT601, Range.LIMITED)
+    path = bundle("b0", input=form, variants=("fp32",))
+    frames = np.stack([form.from_rgb(image) for image in clip(FRAMES, 96, 160)])
+    stream = Stream(path, "onnxruntime:cpu", threads=2)
+    done = segment(path, "--threads", 2, frames=frames)
+    masks = np.frombuffer(done.stdout, np.uint8).reshape(-1, 96, 160)
+    assert np.array_equal(masks, [stream(frame) for frame in frames])
+    assert names(segment(path, "--info").stdout.decode(), "nv12", "bt601", "limited")
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,14 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a frame with a negative side": lambda path: edit(path, frame=[-1, 5]),
     "a frame of one side": lambda path: edit(path, frame=[96]),
     "a frame that is too large": lambda path: edit(path, frame=[96, 10**6]),
+    "NV12 of an odd size": lambda path: edit(
+        path, frame=[107, 160], input={"layout": "nv12", "matrix": "bt709", "range": "full"}
+    ),
+    "a layout that nobody knows": lambda path: edit(path, input={"layout": "yuv"}),
+    "a layout of nothing": lambda path: edit(path, input=None),
+    "a matrix that nobody knows": lambda path: edit(path, input={"layout": "nv12", "matrix": "x"}),
+    "NV12 without a range": lambda path: edit(path, input={"layout": "nv12", "matrix": "bt601"}),
+    "BGR with a range": lambda path: edit(path, input={"layout": "bgr", "range": "full"}),
     "a colour that is too bright": lambda path: edit(path, palette=[[0, 0, 256]]),
     "a colour of two levels": lambda path: edit(path, palette=[[0, 0]]),
     "a colour that is no list": lambda path: edit(path, palette=[5]),

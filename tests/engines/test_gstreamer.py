@@ -11,6 +11,7 @@ from gstreamer_rig import GSTREAMER, pictures
 from naming import names
 
 from mrcfa import Stream
+from mrcfa.model.input_format import InputFormat, Layout, Matrix, Range
 from mrcfa.video.overlay import Renderer
 from mrcfa.video.style import Style
 
@@ -81,6 +82,53 @@ def test_a_decoded_video_has_the_masks_of_mrcfa_run_also_after_a_seek(
         assert code == 0, said
         expected.append(np.frombuffer(masks, np.uint8).reshape(-1, 96, 160)[:count])
     assert np.array_equal(pictures(tmp_path / "masks", 96, 160), np.concatenate(expected))
+
+
+def nv12_frames(file, height, width):
+    """NV12 of a filesink, (T, h·3/2, w), whose rows are multiples of 4 bytes."""
+    stride = -(-width // 4) * 4
+    return np.fromfile(file, np.uint8).reshape(-1, height * 3 // 2, stride)[..., :width]
+
+
+@pytest.mark.parametrize(
+    "size", [(96, 160), pytest.param((108, 190), marks=pytest.mark.thorough)], ids=str
+)
+def test_nv12_has_the_masks_of_a_stream_and_the_overlay_of_mrcfa_run(size, gst, bundle, tmp_path):
+    form = InputFormat(Layout.NV12, Matrix.BT601, Range.LIMITED)
+    path = bundle("b0", input=form, variants=("fp32",), frame=size)
+    height, width = size
+    source = "videotestsrc num-buffers=12 pattern=smpte ! video/x-raw,framerate=25/1"
+    options = f"bundle={path} backend=onnxruntime:cpu"
+    frames, shown = [], {}
+    for output in ("mask", "overlay"):
+        gst.play(
+            f"{source} ! tee name=tap ! queue ! filesink location={tmp_path}/in "
+            f"tap. ! queue ! mrcfa {options} output={output} ! filesink location={tmp_path}/out"
+        )
+        frames = nv12_frames(tmp_path / "in", height, width)
+        read = pictures if output == "mask" else nv12_frames
+        shown[output] = read(tmp_path / "out", height, width)
+    masks = masks_of(path, frames)
+    assert len(frames) == 12
+    assert np.array_equal(shown["mask"], masks)
+    stream = Stream(path, "onnxruntime:cpu")
+    renderer = Renderer(Style.OVERLAY, stream.classes, stream.palette, legend=False, form=form)
+    painted = [renderer(*pair).pixels for pair in zip(frames, masks, strict=True)]
+    assert np.array_equal(shown["overlay"], painted)
+
+
+def test_frames_in_another_format_are_told_what_converts_them(gst, bundle):
+    form = InputFormat(Layout.NV12, Matrix.BT601, Range.LIMITED)
+    path = bundle("b0", input=form, variants=("fp32",))
+    done = gst.launch(f"videotestsrc num-buffers=2 ! {RGB} ! mrcfa bundle={path} ! fakesink")
+    assert done.returncode != 0
+    assert names(done.stderr, "RGB", "NV12", "videoconvert")
+    words = f"{RGB} ! videoconvert ! mrcfa bundle={path} backend=onnxruntime:cpu ! fakesink"
+    assert "colorimetry" not in gst.play(f"videotestsrc num-buffers=2 ! {words}")
+    caps = "video/x-raw,format=NV12,width=160,height=96,colorimetry=bt709"
+    assert "bt709" in gst.play(
+        f"videotestsrc num-buffers=2 ! {caps} ! mrcfa bundle={path} ! fakesink"
+    )
 
 
 def test_frames_of_an_odd_width_keep_their_rows(gst, tailored, tmp_path):

@@ -96,11 +96,10 @@ std::string shown(Size size) {
 }
 
 Info info_of(const Manifest& manifest, std::string backend) {
-  return {std::move(backend),       manifest.dataset,      manifest.backbone,
-          manifest.frame.height,    manifest.frame.width,  manifest.classes,
-          manifest.palette,         !manifest.random_weights,
-          manifest.method,          manifest.streams,      manifest.input.layout,
-          manifest.input.matrix,    manifest.input.range};
+  return {std::move(backend),   manifest.dataset, manifest.backbone,     manifest.frame.height,
+          manifest.frame.width, manifest.classes, manifest.palette,      !manifest.random_weights,
+          manifest.method,      manifest.streams, manifest.input.layout, manifest.input.matrix,
+          manifest.input.range};
 }
 
 }  // namespace

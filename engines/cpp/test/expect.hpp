@@ -33,7 +33,7 @@ inline std::size_t area(const mrcfa::Info& info) {
 
 /// A frame of stripes, which move by `speed` from frame to frame.
 inline Bytes frame_of(const mrcfa::Info& info, int number, int speed = 40) {
-  Bytes frame(3 * area(info));
+  Bytes frame(info.frame_bytes());
   for (std::size_t i = 0; i < frame.size(); ++i) {
     frame[i] = static_cast<std::uint8_t>(i * 5 + static_cast<std::size_t>(speed * number));
   }

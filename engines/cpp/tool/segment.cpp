@@ -142,8 +142,7 @@ void print(const mrcfa::Info& info) {
             << info.classes.size() << " classes"
             << (info.trained ? "" : " (untrained: masks are meaningless)") << "\nframes "
             << size_of(info.height, info.width) << " (height x width), " << layout_of(info)
-            << "\nruns on " << info.backend
-            << "\nclasses:";
+            << "\nruns on " << info.backend << "\nclasses:";
   for (std::size_t i = 0; i < info.classes.size(); ++i) {
     std::cout << (i == 0 ? " " : ", ") << info.classes[i];
   }

@@ -49,6 +49,7 @@ gboolean start(GstBaseTransform* base) {
   const std::lock_guard lock(parts.mutex);
   parts.output = settings.output;
   parts.extent = parts.segmenter->extent();
+  parts.format = parts.segmenter->format();
   parts.runs_on = parts.segmenter->info().backend;
   GST_INFO_OBJECT(self, "%s runs on %s", settings.bundle.c_str(), parts.runs_on.c_str());
   return TRUE;
@@ -61,6 +62,7 @@ gboolean stop(GstBaseTransform* base) {
   gst_caps_replace(&parts.caps, nullptr);
   const std::lock_guard lock(parts.mutex);
   parts.extent = {};
+  parts.format.clear();
   parts.duration = 0;
   return TRUE;
 }
@@ -121,8 +123,8 @@ static void gst_mrcfa_class_init(GstMrcfaClass* klass) {
       element, "MRCFA video segmentation", "Filter/Analyzer/Video",
       "Gives every pixel of a video a class; each frame borrows from the frames before it",
       "mrcfa");
-  add_template(element, "sink", GST_PAD_SINK, GST_VIDEO_CAPS_MAKE("RGB"));
-  add_template(element, "src", GST_PAD_SRC, GST_VIDEO_CAPS_MAKE("{ RGB, GRAY8 }"));
+  add_template(element, "sink", GST_PAD_SINK, GST_VIDEO_CAPS_MAKE("{ RGB, BGR, NV12 }"));
+  add_template(element, "src", GST_PAD_SRC, GST_VIDEO_CAPS_MAKE("{ RGB, BGR, NV12, GRAY8 }"));
 
   auto* const base = GST_BASE_TRANSFORM_CLASS(klass);
   base->start = start;

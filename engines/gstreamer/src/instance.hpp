@@ -22,6 +22,7 @@ struct Parts {
   Settings settings;
   bool repaint = false;  ///< `alpha` or `classes` changed.
   Extent extent;         ///< The bundle's frame size; zero while the element is stopped.
+  std::string format;    ///< The format of its frames; empty while the element is stopped.
   Output output{};       ///< The property's value at the start.
   bool warned = false;   ///< True once a wrong size of upstream was reported.
   std::string runs_on;
@@ -52,7 +53,7 @@ GstBaseTransformClass* parent_class();
 void restart(GstMrcfa* self);
 
 /// False, with an element error, if frames of these caps do not fit the bundle.
-bool check_size(GstMrcfa* self, GstCaps* caps);
+bool check_fit(GstMrcfa* self, GstCaps* caps);
 
 /// Each file sets its part of the virtual functions.
 void install_negotiation(GstBaseTransformClass* base);

@@ -7,28 +7,48 @@
 namespace mrcfa {
 namespace {
 
-const char* format_of(GstPadDirection direction, Output output) {
-  return direction == GST_PAD_SRC && output == Output::mask ? "GRAY8" : "RGB";
+/// What the element knows of its pads.
+struct Ends {
+  Output output;
+  Extent frame;        ///< Zero if it is not known yet.
+  std::string format;  ///< The format of frames; empty if it is not known yet.
+};
+
+/// Sets the formats that a pad may have: GRAY8 for masks that leave the element, or else frames.
+void set_format(GstStructure* structure, GstPadDirection direction, const Ends& ends) {
+  if (direction == GST_PAD_SRC && ends.output == Output::mask) {
+    gst_structure_set(structure, "format", G_TYPE_STRING, "GRAY8", nullptr);
+  } else if (!ends.format.empty()) {
+    gst_structure_set(structure, "format", G_TYPE_STRING, ends.format.c_str(), nullptr);
+  } else {
+    GValue all = G_VALUE_INIT;
+    g_value_init(&all, GST_TYPE_LIST);
+    for (const char* name : {"RGB", "BGR", "NV12"}) {
+      GValue one = G_VALUE_INIT;
+      g_value_init(&one, G_TYPE_STRING);
+      g_value_set_static_string(&one, name);
+      gst_value_list_append_and_take_value(&all, &one);
+    }
+    gst_structure_take_value(structure, "format", &all);
+  }
 }
 
-/// The caps of the other pad if the pad of this direction has `caps`: RGB, or GRAY8 for masks that
-/// leave the element, of the bundle's size. Other sizes are left to videoscale.
-GstCaps* across(GstCaps* caps, GstPadDirection direction, Output output, Extent frame) {
-  const char* const here = format_of(direction, output);
-  const char* const there =
-      format_of(direction == GST_PAD_SINK ? GST_PAD_SRC : GST_PAD_SINK, output);
-  GstCaps* carried = gst_caps_new_simple("video/x-raw", "format", G_TYPE_STRING, here, nullptr);
-  if (frame.width > 0) {
-    gst_caps_set_simple(carried, "width", G_TYPE_INT, frame.width, "height", G_TYPE_INT,
-                        frame.height, nullptr);
+/// The caps of the other pad if the pad of this direction has `caps`: frames in the bundle's format
+/// and size, or masks of its size. Other formats and sizes are left to videoconvert and videoscale.
+GstCaps* across(GstCaps* caps, GstPadDirection direction, const Ends& ends) {
+  GstCaps* carried = gst_caps_new_empty_simple("video/x-raw");
+  set_format(gst_caps_get_structure(carried, 0), direction, ends);
+  if (ends.frame.width > 0) {
+    gst_caps_set_simple(carried, "width", G_TYPE_INT, ends.frame.width, "height", G_TYPE_INT,
+                        ends.frame.height, nullptr);
   }
   GstCaps* made = gst_caps_intersect_full(caps, carried, GST_CAPS_INTERSECT_FIRST);
   gst_caps_unref(carried);
-  if (output == Output::mask) {
+  if (ends.output == Output::mask) {
     made = gst_caps_make_writable(made);
     for (guint i = 0; i < gst_caps_get_size(made); ++i) {
       GstStructure* structure = gst_caps_get_structure(made, i);
-      gst_structure_set(structure, "format", G_TYPE_STRING, there, nullptr);
+      set_format(structure, direction == GST_PAD_SINK ? GST_PAD_SRC : GST_PAD_SINK, ends);
       gst_structure_remove_fields(structure, "colorimetry", "chroma-site", nullptr);
     }
   }
@@ -38,14 +58,15 @@ GstCaps* across(GstCaps* caps, GstPadDirection direction, Output output, Extent 
 GstCaps* transform_caps(GstBaseTransform* base, GstPadDirection direction, GstCaps* caps,
                         GstCaps* filter) {
   GstMrcfa* const self = mrcfa_of(base);
-  Output output{};
-  Extent extent;
+  Ends ends{};
   {
     const std::lock_guard lock(self->parts->mutex);
-    extent = self->parts->extent;
-    output = extent.width > 0 ? self->parts->output : self->parts->settings.output;
+    ends = {self->parts->output, self->parts->extent, self->parts->format};
+    if (ends.frame.width == 0) {
+      ends.output = self->parts->settings.output;
+    }
   }
-  GstCaps* made = across(caps, direction, output, extent);
+  GstCaps* made = across(caps, direction, ends);
   if (filter != nullptr) {
     GstCaps* const wanted = gst_caps_intersect_full(filter, made, GST_CAPS_INTERSECT_FIRST);
     gst_caps_unref(made);
@@ -54,14 +75,42 @@ GstCaps* transform_caps(GstBaseTransform* base, GstPadDirection direction, GstCa
   return made;
 }
 
-/// Accepts any size, so that a wrong one gets the sentence of `check_size` instead of GStreamer's
-/// "not negotiated". Caps queries name the right size, which is all that videoscale needs.
+/// Accepts any size and format, so that a wrong one gets the sentence of `check_fit` instead of
+/// GStreamer's "not negotiated". Caps queries name the right ones, which is all that videoscale and
+/// videoconvert need.
 gboolean accept_caps(GstBaseTransform* base, GstPadDirection direction, GstCaps* caps) {
   GstPad* const pad = direction == GST_PAD_SINK ? base->sinkpad : base->srcpad;
   GstCaps* const possible = gst_pad_get_pad_template_caps(pad);
   const gboolean fits = gst_caps_is_subset(caps, possible);
   gst_caps_unref(possible);
   return fits;
+}
+
+/// Warns of frames that name another matrix or range than the bundle's: their colours are wrong.
+void check_colours(GstMrcfa* self, const GstVideoInfo& frame) {
+  const Info& info = self->parts->segmenter->info();
+  if (info.layout != Layout::nv12) {
+    return;
+  }
+  const GstVideoColorimetry& given = GST_VIDEO_INFO_COLORIMETRY(&frame);
+  const bool hd = info.matrix == "bt709";
+  const bool full = info.range == "full";
+  const bool matrix_fits =
+      given.matrix == GST_VIDEO_COLOR_MATRIX_UNKNOWN ||
+      given.matrix == (hd ? GST_VIDEO_COLOR_MATRIX_BT709 : GST_VIDEO_COLOR_MATRIX_BT601);
+  const bool range_fits =
+      given.range == GST_VIDEO_COLOR_RANGE_UNKNOWN ||
+      given.range == (full ? GST_VIDEO_COLOR_RANGE_0_255 : GST_VIDEO_COLOR_RANGE_16_235);
+  if (!matrix_fits || !range_fits) {
+    gchar* const name = gst_video_colorimetry_to_string(&given);
+    GST_ELEMENT_WARNING(
+        self, STREAM, FORMAT,
+        ("the frames have colorimetry %s, but the bundle takes %s with %s range, so their colours "
+         "are wrong; put videoconvert with that colorimetry before mrcfa, or export with --colour",
+         name != nullptr ? name : "of their own", info.matrix.c_str(), info.range.c_str()),
+        (nullptr));
+    g_free(name);
+  }
 }
 
 gboolean set_caps(GstBaseTransform* base, GstCaps* in, GstCaps* out) {
@@ -74,6 +123,7 @@ gboolean set_caps(GstBaseTransform* base, GstCaps* in, GstCaps* out) {
   if (parts.caps == nullptr || gst_caps_is_equal(parts.caps, in) == FALSE) {
     restart(self);
     gst_caps_replace(&parts.caps, in);
+    check_colours(self, parts.in);
   }
   const int rate = GST_VIDEO_INFO_FPS_N(&parts.in);
   const int per = GST_VIDEO_INFO_FPS_D(&parts.in);
@@ -179,8 +229,19 @@ gboolean query(GstBaseTransform* base, GstPadDirection direction, GstQuery* quer
 
 }  // namespace
 
-bool check_size(GstMrcfa* self, GstCaps* caps) {
+bool check_fit(GstMrcfa* self, GstCaps* caps) {
   const Extent takes = self->parts->segmenter->extent();
+  const std::string format = self->parts->segmenter->format();
+  const char* const named = gst_structure_get_string(gst_caps_get_structure(caps, 0), "format");
+  if (named != nullptr && format != named) {
+    GST_ELEMENT_ERROR(
+        self, STREAM, FORMAT,
+        ("the frame is %s, but the bundle takes %s; put videoconvert before mrcfa, or "
+         "see mrcfa export --input",
+         named, format.c_str()),
+        (nullptr));
+    return false;
+  }
   const Extent given = extent_of(caps);
   if (given == takes) {
     return true;

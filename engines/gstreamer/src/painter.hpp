@@ -17,8 +17,12 @@ class Painter {
   /// wanted ones; empty stands for all.
   Painter(const Info& info, double alpha, const std::string& classes);
 
-  /// Tints `width` pixels of RGB in place; their classes are in `mask`.
-  void tint(std::uint8_t* rgb, const std::uint8_t* mask, std::size_t width) const;
+  /// Tints `width` pixels of RGB or BGR in place; their classes are in `mask`.
+  void tint(std::uint8_t* pixels, const std::uint8_t* mask, std::size_t width) const;
+
+  /// Tints a row of Y, or one of U and V, whose 2×2 pixels take the class of the first of them.
+  void tint_luma(std::uint8_t* luma, const std::uint8_t* mask, std::size_t width) const;
+  void tint_chroma(std::uint8_t* chroma, const std::uint8_t* mask, std::size_t width) const;
 
   /// Sets classes that are not wanted to 255, in place.
   void select(std::uint8_t* mask, std::size_t size) const;
@@ -27,6 +31,10 @@ class Painter {
   struct Blend {
     std::uint16_t weight = 256;  ///< The weight of the frame, in 256ths.
     std::array<std::uint16_t, 3> colour{};
+
+    [[nodiscard]] std::uint8_t operator()(std::uint8_t level, std::size_t channel) const {
+      return static_cast<std::uint8_t>((level * weight + colour.at(channel)) >> 8);
+    }
   };
   std::array<Blend, 256> blend_{};
   std::array<std::uint8_t, 256> label_{};

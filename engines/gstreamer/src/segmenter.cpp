@@ -7,9 +7,9 @@
 namespace mrcfa {
 namespace {
 
-std::uint8_t* row(const GstVideoFrame& frame, int y) {
-  auto* const first = static_cast<std::uint8_t*>(GST_VIDEO_FRAME_PLANE_DATA(&frame, 0));
-  return first + static_cast<std::ptrdiff_t>(GST_VIDEO_FRAME_PLANE_STRIDE(&frame, 0)) * y;
+std::uint8_t* row(const GstVideoFrame& frame, int y, guint plane = 0) {
+  auto* const first = static_cast<std::uint8_t*>(GST_VIDEO_FRAME_PLANE_DATA(&frame, plane));
+  return first + static_cast<std::ptrdiff_t>(GST_VIDEO_FRAME_PLANE_STRIDE(&frame, plane)) * y;
 }
 
 /// Maps a picture's pixels as long as this object lives.
@@ -53,7 +53,14 @@ void Segmenter::overlay(const Picture& picture) {
   const Mapped mapped(picture, GST_MAP_READWRITE);
   const std::uint8_t* mask = segmented(mapped.frame, mask_.data());
   for (int y = 0; y < info().height; ++y, mask += width) {
-    painter_.tint(row(mapped.frame, y), mask, width);
+    if (info().layout != Layout::nv12) {
+      painter_.tint(row(mapped.frame, y), mask, width);
+      continue;
+    }
+    painter_.tint_luma(row(mapped.frame, y), mask, width);
+    if (y % 2 == 0) {
+      painter_.tint_chroma(row(mapped.frame, y / 2, 1), mask, width);
+    }
   }
 }
 
@@ -84,19 +91,40 @@ void Segmenter::attach(const Picture& picture) {
   gst_buffer_unref(mask);
 }
 
+/// The bytes of the frame in the library's layout: those of the buffer if they lie without gaps, or
+/// else a copy.
+const std::uint8_t* Segmenter::packed(const GstVideoFrame& frame) {
+  const bool nv12 = info().layout == Layout::nv12;
+  const std::size_t width = static_cast<std::size_t>(info().width) * (nv12 ? 1 : 3);
+  std::size_t used = 0;
+  bool gaps = false;
+  for (guint plane = 0; plane < (nv12 ? 2U : 1U); ++plane) {
+    gaps |= row(frame, 0, plane) != row(frame, 0) + used ||
+            static_cast<std::size_t>(GST_VIDEO_FRAME_PLANE_STRIDE(&frame, plane)) != width;
+    used += width * static_cast<std::size_t>(rows_of(plane));
+  }
+  if (!gaps) {
+    return row(frame, 0);
+  }
+  packed_.resize(used);
+  std::uint8_t* target = packed_.data();
+  for (guint plane = 0; plane < (nv12 ? 2U : 1U); ++plane) {
+    for (int y = 0; y < rows_of(plane); ++y, target += width) {
+      std::memcpy(target, row(frame, y, plane), width);
+    }
+  }
+  return packed_.data();
+}
+
+int Segmenter::rows_of(guint plane) const {
+  return plane == 0 ? info().height : info().height / 2;
+}
+
 /// Segments the next frame and returns its mask, which is in the given memory.
 std::uint8_t* Segmenter::segmented(const GstVideoFrame& frame, std::uint8_t* mask) {
-  const std::uint8_t* rgb = row(frame, 0);
-  const std::size_t width = 3 * static_cast<std::size_t>(info().width);
-  if (static_cast<std::size_t>(GST_VIDEO_FRAME_PLANE_STRIDE(&frame, 0)) != width) {
-    packed_.resize(3 * mask_.size());
-    for (int y = 0; y < info().height; ++y) {
-      std::memcpy(packed_.data() + width * static_cast<std::size_t>(y), row(frame, y), width);
-    }
-    rgb = packed_.data();
-  }
+  const std::uint8_t* pixels = packed(frame);
   fresh_ = false;
-  stream_.segment(rgb, info().height, info().width, mask);
+  stream_.segment(pixels, info().height, info().width, mask);
   return mask;
 }
 

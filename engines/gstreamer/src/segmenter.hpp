@@ -38,6 +38,10 @@ class Segmenter {
 
   [[nodiscard]] const Info& info() const { return stream_.info(); }
   [[nodiscard]] Extent extent() const { return {info().width, info().height}; }
+  /// GStreamer's name of the layout of the frames.
+  [[nodiscard]] const char* format() const {
+    return info().layout == Layout::nv12 ? "NV12" : info().layout == Layout::bgr ? "BGR" : "RGB";
+  }
 
   /// Changes opacity and classes; throws Error and changes nothing if a class is unknown.
   void repaint(double alpha, const std::string& classes);
@@ -53,6 +57,8 @@ class Segmenter {
   void attach(const Picture& picture);
 
  private:
+  const std::uint8_t* packed(const GstVideoFrame& frame);
+  [[nodiscard]] int rows_of(guint plane) const;
   std::uint8_t* segmented(const GstVideoFrame& frame, std::uint8_t* mask);
 
   Stream stream_;

@@ -16,7 +16,7 @@ gboolean sink_event(GstBaseTransform* base, GstEvent* event) {
   if (type == GST_EVENT_CAPS) {
     GstCaps* caps = nullptr;
     gst_event_parse_caps(event, &caps);
-    if (!check_size(self, caps)) {
+    if (!check_fit(self, caps)) {
       gst_event_unref(event);
       return FALSE;
     }
