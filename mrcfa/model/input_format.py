@@ -1,7 +1,7 @@
 """`InputFormat`: how the pixels of a frame lie in memory, and the formula between NV12 and RGB.
 
 The formula has integer weights in units of 2⁻¹⁴. All its sums are exact in FP32 in any order, so
-every runtime that rounds and clips as `to_rgb` does gets the same bytes (docs/frames.md).
+every runtime that rounds and clips as `to_rgb` does gets the same bytes (docs/pipelines.md).
 """
 
 from dataclasses import dataclass
