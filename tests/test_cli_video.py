@@ -23,6 +23,11 @@ from network_camera import network_camera
 from PIL import Image
 from small_vspw import write_vspw
 
+from mrcfa import Bundle, Stream
+from mrcfa.model.input_format import RGB, InputFormat, Layout, Matrix, Range
+from mrcfa.selftest.expected import Expected
+from mrcfa.video.sources import open_source
+
 SIZE = (96, 160)
 
 
@@ -39,7 +44,7 @@ def threshold(monkeypatch):
 
     class Threshold:
         classes, palette = ("sky", "car"), np.array([(70, 130, 180), (0, 0, 142)], np.uint8)
-        backend, overlaps_frames, size = "a threshold", False, (4, 6)
+        backend, overlaps_frames, size, input = "a threshold", False, (4, 6), RGB
 
         def __init__(self, bundle, backend="auto", **options):
             opened.options.append(options)
@@ -83,6 +88,42 @@ def test_run_writes_a_video_like_its_input(command, sample, bundle):
             probes.append((stream.codec.name, stream.width, stream.height, stream.average_rate))
             probes[-1] += (shown,)
     assert probes == [("h264", 160, 96, 15, 18)] * 2
+
+
+def test_a_bundle_of_nv12_is_run_without_rgb(command, sample, bundle, monkeypatch):
+    form = InputFormat(Layout.NV12, Matrix.BT601, Range.LIMITED)
+    path = bundle("b0", input=form, variants=("fp32",))
+
+    def refused(*_):
+        raise AssertionError("RGB was made")
+
+    for place in ("mrcfa.video.sinks.as_rgb", "mrcfa.stream.segmenter.as_rgb"):
+        monkeypatch.setattr(place, refused)
+    source = open_source(str(sample / "street.mp4"))
+    source.form = form
+    with Stream(path, "onnxruntime:cpu") as stream:
+        masks = np.stack([stream(frame.image) for frame in source])
+    words = ("run", path, sample / "street.mp4", "--backend", "onnxruntime:cpu")
+    code, out, _ = command(*words, "-o", "-")
+    assert (code, out) == (0, masks.tobytes())
+    assert command(*words, "-o", "overlay.mp4", "--as", "side-by-side")[0] == 0
+    with av.open("overlay.mp4") as file:
+        shown = list(file.decode(video=0))
+    assert len(shown) == len(masks) == 18
+    assert (shown[0].width, shown[0].height, shown[0].colorspace) == (320, 96, 6)
+
+
+def test_pictures_are_converted_for_a_bundle_of_nv12(command, sample, bundle):
+    form = InputFormat(Layout.NV12, Matrix.BT601, Range.LIMITED)
+    path = bundle("b0", input=form, variants=("fp32",))
+    folder = sample / "data" / "sample_0" / "origin"
+    assert command("run", path, folder, "--end", 0.1, "-o", "masks")[0] == 0
+    assert len(list(Path("masks").iterdir())) == 3
+    assert command("eval", path, sample)[0] == 0
+    expected = Expected.of(Bundle.open(path))
+    with Stream(path, "onnxruntime:cpu") as stream:
+        masks = np.stack([stream(frame) for frame in expected.frames])
+    assert (masks[expected.compared] == expected.masks).mean() > 0.999
 
 
 @pytest.mark.usefixtures("threshold")

@@ -14,6 +14,7 @@ from mrcfa.bundle import Bundle
 from mrcfa.bundle.manifest import Device, Engine
 from mrcfa.errors import AlreadyExists, Unsupported
 from mrcfa.machine.files import sha256
+from mrcfa.model.input_format import RGB, InputFormat, Layout, Matrix, Range
 from mrcfa.serving.repository import Platform, ServingOptions, write_repository
 
 model_config = pytest.importorskip(
@@ -232,3 +233,17 @@ def test_several_bundles_go_by_their_folders(bundle, tmp_path, command):
     assert code == 2
     assert re.search(naming("south", "elsewhere/south"), err)
     assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize("platform", ["onnxruntime", "python"])
+def test_frames_of_nv12_have_their_shape_and_name_their_format(platform, written, bundle):
+    form = InputFormat(Layout.NV12, Matrix.BT601, Range.LIMITED)
+    path = bundle("b0", input=form, variants=("fp32",))
+    _, configs = written(path, platform)
+    inputs, outputs = ends(configs["mrcfa"])
+    assert inputs["image"] == ("UINT8", (1, 144, 160))
+    assert outputs["mask"] == ("UINT8", (1, 96, 160))
+    told = {key: each.string_value for key, each in configs["mrcfa"].parameters.items()}
+    assert Served.from_parameters(told, "here").input == form
+    del told["input"]  # an older server's
+    assert Served.from_parameters(told, "here").input == RGB
