@@ -60,6 +60,7 @@ def _nv12(frame: Any, form: InputFormat) -> Image:
         dst_colorspace=matrix,
         src_color_range=found[1] or levels,
         dst_color_range=levels,
+        threads=1,  # more would be started anew for each frame
     )
     image = np.empty(form.shape((frame.height, frame.width)), np.uint8)
     luma, chroma = planes(image)

@@ -212,7 +212,8 @@ Sessions::Sessions(const Bundle& bundle, Options options, Provider on)
   // Callers bring memory for frames of the manifest's size, so these two shapes come from there.
   // ONNX Runtime refuses them if the graphs have others.
   const std::int64_t count = bundle.manifest().streams;
-  image = {"image", "uint8", {count, frame.height, frame.width, 3}};
+  image = {"image", "uint8", bundle.manifest().input.shape(frame)};
+  image.shape.insert(image.shape.begin(), count);
   answer = bundle.manifest().output == "mask"
                ? TensorSpec{"mask", "uint8", {count, frame.height, frame.width}}
                : named(variant.decoder.outputs, "logits");

@@ -183,24 +183,51 @@ std::string misfit(Extent given, Extent takes) {
          shown(given);
 }
 
-/// Warns if upstream offers only another size, because GStreamer's "not negotiated" names no
-/// remedy.
-void warn_of_size(GstMrcfa* self, GstQuery* query) {
+/// The only format in the caps; empty if there are several.
+std::string format_of(const GstCaps* caps) {
+  std::string made;
+  for (guint i = 0; caps != nullptr && i < gst_caps_get_size(caps); ++i) {
+    const char* const name = gst_structure_get_string(gst_caps_get_structure(caps, i), "format");
+    if (name == nullptr || (i > 0 && made != name)) {
+      return "";
+    }
+    made = name;
+  }
+  return made;
+}
+
+std::string misfit(const std::string& given, const std::string& takes) {
+  return "the frame is " + given + ", but the bundle takes " + takes +
+         "; put videoconvert before mrcfa, or see mrcfa export --input";
+}
+
+/// Warns if upstream offers only another size or format, because GStreamer's "not negotiated" names
+/// no remedy.
+void warn_of_misfit(GstMrcfa* self, GstQuery* query) {
   GstCaps* filter = nullptr;
   GstCaps* possible = nullptr;
   gst_query_parse_caps(query, &filter);
   gst_query_parse_caps_result(query, &possible);
   const Extent given = extent_of(filter);
-  Extent takes;
+  const std::string format = format_of(filter);
+  std::string sentence;
   {
     const std::lock_guard lock(self->parts->mutex);
-    takes = self->parts->extent;
-    if (takes.width == 0 || given.width == 0 || given.height == 0 || given == takes ||
-        gst_caps_is_empty(possible) == FALSE || std::exchange(self->parts->warned, true)) {
+    const Parts& parts = *self->parts;
+    const bool sized = given.width != 0 && given.height != 0;
+    if (parts.extent.width == 0 || gst_caps_is_empty(possible) == FALSE) {
+      return;
+    }
+    if (!format.empty() && format != parts.format) {
+      sentence = misfit(format, parts.format);
+    } else if (sized && !(given == parts.extent)) {
+      sentence = misfit(given, parts.extent);
+    }
+    if (sentence.empty() || std::exchange(self->parts->warned, true)) {
       return;
     }
   }
-  GST_ELEMENT_WARNING(self, STREAM, FORMAT, ("%s", misfit(given, takes).c_str()), (nullptr));
+  GST_ELEMENT_WARNING(self, STREAM, FORMAT, ("%s", sentence.c_str()), (nullptr));
 }
 
 /// Adds a frame's duration to the latency: an element that keeps pace holds no frame longer.
@@ -222,7 +249,7 @@ gboolean query(GstBaseTransform* base, GstPadDirection direction, GstQuery* quer
   if (direction == GST_PAD_SRC && GST_QUERY_TYPE(query) == GST_QUERY_LATENCY) {
     add_latency(mrcfa_of(base), query);
   } else if (direction == GST_PAD_SINK && GST_QUERY_TYPE(query) == GST_QUERY_CAPS) {
-    warn_of_size(mrcfa_of(base), query);
+    warn_of_misfit(mrcfa_of(base), query);
   }
   return TRUE;
 }
@@ -232,14 +259,9 @@ gboolean query(GstBaseTransform* base, GstPadDirection direction, GstQuery* quer
 bool check_fit(GstMrcfa* self, GstCaps* caps) {
   const Extent takes = self->parts->segmenter->extent();
   const std::string format = self->parts->segmenter->format();
-  const char* const named = gst_structure_get_string(gst_caps_get_structure(caps, 0), "format");
-  if (named != nullptr && format != named) {
-    GST_ELEMENT_ERROR(
-        self, STREAM, FORMAT,
-        ("the frame is %s, but the bundle takes %s; put videoconvert before mrcfa, or "
-         "see mrcfa export --input",
-         named, format.c_str()),
-        (nullptr));
+  const std::string named = format_of(caps);
+  if (!named.empty() && named != format) {
+    GST_ELEMENT_ERROR(self, STREAM, FORMAT, ("%s", misfit(named, format).c_str()), (nullptr));
     return false;
   }
   const Extent given = extent_of(caps);
