@@ -90,7 +90,7 @@ def export_bundle(
             variant.save(folder)
         proofs = {name: variant.proof(folder) for name, variant in traced.items()}
         proven = check_graphs(
-            model, options.frame, options.input, options.output, options.streams, proofs, progress
+            model, options.frame, options.output, options.streams, proofs, progress, options.input
         )
         checks = {name: parity.checks for name, parity in proven.parities.items()}
         for sentence in _misses(options.variants, proven.parities):

@@ -25,7 +25,7 @@ from mrcfa.export.slices import attention_in_slices
 from mrcfa.machine.files import scratch_folder
 from mrcfa.model.config import Config
 from mrcfa.model.frames import full_size_mask, network_input
-from mrcfa.model.input_format import InputFormat
+from mrcfa.model.input_format import RGB, InputFormat
 from mrcfa.model.segformer import SegFormer
 from mrcfa.model.streaming import Memory, decode_next, remember
 
@@ -59,11 +59,11 @@ class Proven(NamedTuple):
 def check_graphs(
     model: SegFormer,
     frame: tuple[int, int],
-    form: InputFormat,
     output: Output,
     streams: int,
     proofs: Mapping[str, Proof],
     progress: Callable[[str], None],
+    form: InputFormat = RGB,
 ) -> Proven:
     """Run each encoder with its decoder from cold start into the steady state.
 

@@ -222,11 +222,11 @@ class _Quantizer:
         clip = check_graphs(
             self._model,
             manifest.frame,
-            manifest.input,
             manifest.output,
             manifest.streams,
             {self._form.name: traced.proof(folder)._replace(limits=unlimited)},
             lambda text: self._show("built-in clip", 0.5),
+            manifest.input,
         )
         self._show("built-in clip", 1.0)
         parity = clip.parities[self._form.name]

@@ -114,6 +114,7 @@ class FullSizeMask(nn.Module):
 
 def network_input(image: NDArray[np.uint8], size: Size) -> Tensor:
     """The model's input (1, 3, H, W) for one RGB frame (h, w, 3)."""
+    image = np.ascontiguousarray(image)  # PyTorch takes no views that run backwards
     normalised: Tensor = Normalise(size)(torch.from_numpy(image).unsqueeze(0))
     return normalised.contiguous()
 
