@@ -24,7 +24,7 @@ def warmed(path: Path, plugin_library: Path | None = None) -> Iterator[str]:
         began = perf_counter()
         try:
             with Stream(path, f"tensorrt:{engine.name}", plugin_library=plugin_library) as stream:
-                stream(np.zeros((*stream.size, 3), np.uint8))
+                stream(np.zeros(stream.input.shape(stream.size), np.uint8))
         except (MissingExtra, Unfit) as error:
             yield f"warming {engine.name}: not run, {error}"
         else:

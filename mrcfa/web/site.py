@@ -10,6 +10,7 @@ from mrcfa.bundle import MANIFEST, Bundle, write_bundle
 from mrcfa.bundle.manifest import Device, Manifest, Output
 from mrcfa.errors import AlreadyExists, NotFound, Unsupported
 from mrcfa.machine.files import replaced
+from mrcfa.model.input_format import RGB
 from mrcfa.video.sample import write_street
 
 _PAGE = ("page.js", "segmenter.js", "isolation.js")
@@ -26,6 +27,11 @@ def browser_variants(bundle: Bundle) -> list[str]:
         raise Unsupported(
             f"{bundle.path} is for {manifest.streams} streams, and the page has one video; export "
             "a bundle with --streams 1"
+        )
+    if manifest.input != RGB:
+        raise Unsupported(
+            f"{bundle.path} takes {manifest.input} frames, and browsers deliver RGB; export a "
+            "bundle with --input rgb"
         )
     if manifest.output is not Output.MASK:
         raise Unsupported(
