@@ -9,6 +9,7 @@ from naming import names, naming
 
 from mrcfa.bundle import Bundle
 from mrcfa.errors import AlreadyExists, NotFound, Unsupported
+from mrcfa.model.input_format import InputFormat, Layout
 from mrcfa.web.site import browser_variants, write_site
 
 RUNTIME = {"ort.wasm.min.js": b"export {};"}
@@ -80,6 +81,9 @@ def test_a_bundle_that_no_browser_can_run_is_refused_with_the_remedy(bundle):
     with pytest.raises(Unsupported, match=naming(scores, "--output mask")):
         browser_variants(Bundle.open(scores))
     manifest = Bundle.open(whole).manifest
+    bgr = replace(manifest, input=InputFormat(Layout.BGR))
+    with pytest.raises(Unsupported, match=naming(whole, "BGR", "--input rgb")):
+        browser_variants(Bundle(whole, bgr))
     half = replace(manifest, variants={"fp16": manifest.variants["fp16"]})
     with pytest.raises(Unsupported, match=naming(whole, "fp16", "--variants fp32")):
         browser_variants(Bundle(whole, half))
