@@ -215,7 +215,9 @@ class TestRun:
     def test_options_of_a_stream_are_passed_on(self, command, sample, threshold):
         words = ("--precision", "fp16", "--threads", 2, "--device", 1, "-o", "a.npz")
         assert command("run", "b", sample / "street.mp4", "--end", 0.1, *words)[0] == 0
-        assert threshold.options == [{"precision": "fp16", "threads": 2, "device": 1}]
+        (options,) = threshold.options
+        told = {"precision": "fp16", "threads": 2, "device": 1}
+        assert options == {**told, "convert_rgb": True}
 
     def test_the_legend_may_be_left_out(self, command, sample):
         image = sample / "data" / "sample_0" / "origin" / "00000005.jpg"

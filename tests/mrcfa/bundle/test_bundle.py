@@ -28,6 +28,7 @@ from mrcfa.errors import (
 )
 from mrcfa.machine.files import CannotWrite
 from mrcfa.model.config import Backbone
+from mrcfa.model.input_format import RGB
 from mrcfa.stream.stream import Stream
 
 
@@ -169,6 +170,9 @@ def test_every_field_of_the_manifest_is_missed_by_name(bundle, tmp_path):
     for field in content:
         rest = {key: value for key, value in content.items() if key != field}
         (tmp_path / MANIFEST).write_text(json.dumps(rest))
+        if field == "input":  # older bundles have none
+            assert Bundle.open(tmp_path).manifest.input == RGB
+            continue
         with pytest.raises(Damaged, match=naming(tmp_path / MANIFEST, field)):
             Bundle.open(tmp_path)
 
