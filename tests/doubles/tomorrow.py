@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-MAPS = {"files", "variants", "tools", "costs"}
+MAPS = {"files", "variants", "tools", "costs", "forms", "milliseconds"}
 """Fields that are maps, whose keys are names and not fields."""
 
 

@@ -50,9 +50,10 @@ def test_the_manifest_tells_which_blocks_have_8_bits_and_what_that_costs(eight_b
     assert made.manifest.files["encoder.int8.onnx"].bytes < 0.6 * fp16.bytes
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("precision", "sm", "name"),
-    [("int8", 86, "Int8"), pytest.param("fp8", 89, "FP8", marks=pytest.mark.thorough)],
+    [("int8", 86, "Int8"), ("fp8", 89, "FP8")],
 )
 def test_8_bit_products_are_in_the_layers_that_the_compiler_lists(
     precision, sm, name, eight_bits, tmp_path

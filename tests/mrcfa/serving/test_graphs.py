@@ -62,7 +62,8 @@ class Triton:
         return dict(zip(names, session.run(names, inputs), strict=True))
 
 
-@pytest.mark.parametrize("slots", [3, pytest.param(4, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("slots", [3, 4])
 def test_every_slot_is_a_lone_stream_bit_for_bit_whatever_the_others_do(slots, bundle, clip):
     triton, chance = Triton(bundle("b0", streams=slots)), np.random.default_rng(0)
     videos = [clip(ROUNDS, 96, 160, seed) for seed in range(slots)]
