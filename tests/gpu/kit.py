@@ -317,7 +317,7 @@ def _this_python() -> dict[str, str]:
 
 def _tensorrt_root() -> tuple[str, ...]:
     """The option for CMake that names the TensorRT in the environment variable TensorRT_ROOT."""
-    folder = os.environ.get("TensorRT_ROOT")
+    folder = os.environ.get("TensorRT_ROOT")  # noqa: SIM112  CMake spells it so
     return (f"-DTensorRT_ROOT={folder}",) if folder else ()
 
 

@@ -332,7 +332,7 @@ def test_a_tensorrt_elsewhere_is_passed_to_cmake(cmake, monkeypatch):
     with pytest.raises(kit.Fault, match=naming("cmake", 1)):
         cmake(nowhere_else)
     monkeypatch.setenv("TensorRT_ROOT", "/opt/tensorrt")
-    assert cmake('case "$*" in *-DTensorRT_ROOT=/opt/tensorrt*|*--build*) exit 0;; esac; exit 1').facts
+    assert cmake(nowhere_else.replace("ROOT*", "ROOT=/opt/tensorrt*")).facts
 
 
 def test_mrcfa_segment_without_headers_is_not_run_and_one_that_does_not_compile_fails(cmake):
