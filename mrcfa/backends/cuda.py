@@ -90,7 +90,8 @@ class DeviceFrame:
     def of(cls, frame: Any, shape: tuple[int, ...], cuda: Cuda) -> "DeviceFrame":
         """Read `__cuda_array_interface__`, which must describe contiguous uint8 of this shape.
 
-        The frame must be on the GPU of `cuda`: events order no work between two GPUs' contexts.
+        The frame must be on the GPU of `cuda`: to copy from another one needs peer access, which not
+        all pairs of GPUs have, so one rule holds for all.
         """
         facts = frame.__cuda_array_interface__
         if facts["typestr"] != "|u1" or tuple(facts["shape"]) != shape:
