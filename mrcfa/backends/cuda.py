@@ -29,6 +29,7 @@ __all__ = [
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
 _DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
+_THREADS_DEFAULT_STREAM = 2  # CU_STREAM_PER_THREAD
 _WITHOUT_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
@@ -90,7 +91,8 @@ class DeviceFrame:
     def of(cls, frame: Any, shape: tuple[int, ...], cuda: Cuda) -> "DeviceFrame":
         """Read `__cuda_array_interface__`, which must describe contiguous uint8 of this shape.
 
-        The frame must be on the GPU of `cuda`: events order no work between two GPUs' contexts.
+        The frame must be on the GPU of `cuda`: to copy from another one needs peer access, which
+        not all pairs of GPUs have, so one rule holds for all.
         """
         facts = frame.__cuda_array_interface__
         if facts["typestr"] != "|u1" or tuple(facts["shape"]) != shape:
@@ -150,7 +152,7 @@ class CudaStream:
 
     def copy(self, target: DeviceArray, source: DeviceFrame | DeviceArray) -> None:
         if isinstance(source, DeviceFrame):
-            self._wait_for(source.stream)
+            self._wait_for(source)
         self._call("cuMemcpyDtoDAsync", target.ptr, source.ptr, target.nbytes)
 
     def zero(self, target: DeviceArray) -> None:
@@ -189,10 +191,20 @@ class CudaStream:
     def launch(self, graph: "CudaGraph") -> None:
         self._cuda.call("cuGraphLaunch", graph.handle, self._handle)
 
-    def _wait_for(self, stream: int) -> None:
-        event = CudaEvent(self._cuda, _WITHOUT_TIMING)
-        other = self._cuda.kind("CUstream")(stream)
-        self._cuda.call("cuEventRecord", event.handle, other)
+    def _wait_for(self, frame: DeviceFrame) -> None:
+        """Wait for the frame's stream, whose context may be another one of this GPU.
+
+        An event is recorded in streams of its own context alone, and any stream may wait for it.
+        Every context has default streams; those of the context that owns the frame are meant.
+        """
+        stream = self._cuda.kind("CUstream")(frame.stream)
+        if frame.stream in (_DEFAULT_STREAM, _THREADS_DEFAULT_STREAM):
+            owner = self._cuda.owner_of(frame.ptr)
+        else:
+            owner = self._cuda.call("cuStreamGetCtx", stream)
+        with self._cuda.current(owner):
+            event = CudaEvent(self._cuda, _WITHOUT_TIMING)
+            self._cuda.call("cuEventRecord", event.handle, stream)
         self.wait(event)
 
     def _call(self, name: str, *arguments: Any) -> Any:

@@ -128,8 +128,9 @@ class Cuda:
         return device not in (None, int(self.call("cuCtxGetDevice")))
 
     @contextmanager
-    def current(self) -> Iterator[None]:
-        self.call("cuCtxPushCurrent", self._context)
+    def current(self, other: Any = None) -> Iterator[None]:
+        """Make this context, or another one, current for the block."""
+        self.call("cuCtxPushCurrent", self._context if other is None else other)
         try:
             yield
         except BaseException:
@@ -187,6 +188,17 @@ class Cuda:
         """The number of the GPU in whose memory the address is."""
         ordinal = self._driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         return int(self.call("cuPointerGetAttribute", ordinal, address))
+
+    def owner_of(self, address: int) -> Any:
+        """The context that owns the memory at the address; this one if none does, as in a pool."""
+        kind = self._driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_CONTEXT
+        try:
+            owner = self.call("cuPointerGetAttribute", kind, address)
+        except CudaError as error:
+            if error.code != "INVALID_VALUE":
+                raise
+            return self._context
+        return owner if int(owner) else self._context
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the driver; an error names it. Several results are a tuple."""

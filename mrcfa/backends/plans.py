@@ -8,6 +8,7 @@ from typing import Any
 from mrcfa.backends.cuda import CudaStream, DeviceArray
 from mrcfa.backends.cuda_context import Cuda, Held
 from mrcfa.backends.fitting import Library, Machine, dotted
+from mrcfa.backends.releases import none_recorded
 from mrcfa.backends.runtime_cache import RuntimeCache
 from mrcfa.bundle import Bundle, Unfit
 from mrcfa.bundle.flavours import Flavour, captured_log, first_error, load_plugin, logger
@@ -53,7 +54,7 @@ class Plans:
         self._engines: dict[str, Held[Any]] = {}
         for part, name in (("encoder", engine.encoder), ("decoder", engine.decoder)):
             plan = bundle.read(name)
-            with captured_log(self._trt) as log:
+            with none_recorded(), captured_log(self._trt) as log:
                 loaded = Held(cuda, runtime.thing.deserialize_cuda_engine(plan), runtime)
             if loaded.thing is None:
                 raise Unfit(
@@ -91,7 +92,7 @@ class Plans:
 
     def _runtime(self) -> Held[Any]:
         trt = self._trt
-        with captured_log(trt) as log:
+        with none_recorded(), captured_log(trt) as log:
             try:
                 runtime = Held(self._cuda, trt.Runtime(logger(trt)))
             except (TypeError, RuntimeError):  # pybind11's words for a null pointer
@@ -120,7 +121,7 @@ class Context:
     ) -> None:
         self._trt = trt
         strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        with captured_log(trt) as log:
+        with none_recorded(), captured_log(trt) as log:
             if cache is None:
                 self._context = Held(
                     cuda, engine.thing.create_execution_context(strategy), engine, scratch

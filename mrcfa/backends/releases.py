@@ -1,8 +1,9 @@
 """Releases of CUDA's and TensorRT's objects, none of which happens while a CUDA graph is recorded.
 
 A recording fails if its thread frees memory, or if any thread waits for the whole CUDA context, as
-a release may. A finalizer calls for a release at any moment, in any thread. So its release waits
-until no graph is recorded, and then runs in the thread that recorded.
+a release may, and as TensorRT may where it makes an object. A finalizer calls for a release at any
+moment, in any thread. So its release waits until no graph is recorded, and then runs in the thread
+that recorded.
 """
 
 import gc
@@ -12,12 +13,12 @@ from contextlib import contextmanager
 from threading import Lock
 
 _busy = Lock()
-"""Held by the thread that records or releases."""
+"""Held by the thread that records or releases, or in which TensorRT makes an object."""
 _waiting: deque[Callable[[], object]] = deque()
 
 
 def release(action: Callable[[], object]) -> None:
-    """Call `action` now, or leave it to the thread that records or releases at the moment.
+    """Call `action` now, or leave it to the thread that holds the lock at the moment.
 
     Never waits: a finalizer that waited could wait for the thread that it interrupted.
     """
@@ -26,23 +27,34 @@ def release(action: Callable[[], object]) -> None:
 
 
 @contextmanager
+def none_recorded() -> Iterator[None]:
+    """Let no other thread record during the block, at whose end the releases meanwhile follow.
+
+    Threads with such a block, or one of `none_released`, wait for each other; no block is inside
+    another.
+    """
+    try:
+        with _busy:
+            yield
+    finally:
+        _release_waiting()
+
+
+@contextmanager
 def none_released() -> Iterator[None]:
-    """Release nothing during the block; threads with such a block wait for each other.
+    """Release nothing during the block, in which this thread alone records.
 
     Python's garbage collector is off meanwhile, because objects of other libraries may free memory
     of the GPU too.
     """
-    try:
-        with _busy:
-            collects = gc.isenabled()
-            gc.disable()
-            try:
-                yield
-            finally:
-                if collects:
-                    gc.enable()
-    finally:
-        _release_waiting()
+    with none_recorded():
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
 
 
 def _release_waiting() -> None:

@@ -22,6 +22,8 @@ from mrcfa.selftest.ways import SelftestWay, in_order, ways
 
 MASKS = "masks"
 """Name of the check that compares masks with the reference's."""
+AT_WORK = "GPU at work"
+"""Name of the check that something ran on the GPU."""
 
 
 def selftest(bundle: Bundle, cpp_tool: Path | None = None) -> Iterator[Line]:
@@ -37,7 +39,7 @@ def selftest(bundle: Bundle, cpp_tool: Path | None = None) -> Iterator[Line]:
             yield line
     if not bundle.manifest.engines:
         yield line_of("TensorRT", "engines", lambda: _no_engines(bundle))
-    yield line_of("machine", "GPU at work", lambda: _at_work(bundle, cards, used))
+    yield line_of("machine", AT_WORK, lambda: _at_work(bundle, cards, used))
     yield cpp_line(bundle, cpp_tool)
 
 

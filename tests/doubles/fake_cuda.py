@@ -34,6 +34,7 @@ class CUresult(IntEnum):
     CUDA_ERROR_INVALID_DEVICE = 101
     CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
+    CUDA_ERROR_INVALID_HANDLE = 400
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709
     CUDA_ERROR_LAUNCH_FAILED = 719
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
@@ -46,6 +47,7 @@ class CUdevice_attribute(Enum):
 
 
 class CUpointer_attribute(Enum):
+    CU_POINTER_ATTRIBUTE_CONTEXT = 1
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
 
 
@@ -86,7 +88,12 @@ class Driver(ModuleType):
         self._threads = threading.local()
         self._numbers = count(0x1000)
         self.memory: dict[int, tuple[Any, str, int]] = {}
-        self.streams = {number: Queue(self.PRIMARY) for number in (self.LEGACY, self.PER_THREAD)}
+        self.streams: dict[Any, Queue] = {
+            number: Queue(self.PRIMARY) for number in (self.LEGACY, self.PER_THREAD)
+        }
+        """By handle; the default ones of other contexts than the primary by handle and context."""
+        self.pooled: set[int] = set()
+        """Addresses of memory that no context owns."""
         self.graphs: dict[int, list[Work]] = {}
         self.launches = 0
         self.rivals: Random | None = None
@@ -110,10 +117,12 @@ class Driver(ModuleType):
         raise AssertionError(f"{nbytes} bytes at {address:#x} are no {kind} memory")
 
     def queue(self, stream: Any) -> Queue:
-        found = self.streams[int(stream)]
         assert self.contexts, "no context is current"
-        default = int(stream) in (self.LEGACY, self.PER_THREAD)
-        assert found.context == self.contexts[-1] or default, "another context"
+        here = self.contexts[-1]
+        if int(stream) in (self.LEGACY, self.PER_THREAD) and here != self.PRIMARY:
+            return self.streams.setdefault((int(stream), here), Queue(here))
+        found = self.streams[int(stream)]
+        assert found.context == here, "another context"
         return found
 
     def drain(self, queue: Queue) -> None:
@@ -234,6 +243,8 @@ class Driver(ModuleType):
     def cuPointerGetAttribute(self, attribute, address):
         for start, (block, _, context) in self.memory.items():
             if start <= int(address) < start + len(block):
+                if attribute is CUpointer_attribute.CU_POINTER_ATTRIBUTE_CONTEXT:
+                    return CUresult.CUDA_SUCCESS, 0 if address in self.pooled else context
                 ordinal = context - self.PRIMARY
                 return CUresult.CUDA_SUCCESS, ordinal if 0 <= ordinal < self.devices else 0
         return CUresult.CUDA_ERROR_INVALID_VALUE, 0
@@ -265,6 +276,9 @@ class Driver(ModuleType):
         self.streams[int(stream)] = Queue(self.contexts[-1])
         return CUresult.CUDA_SUCCESS, stream
 
+    def cuStreamGetCtx(self, stream):
+        return CUresult.CUDA_SUCCESS, self.streams[int(stream)].context
+
     def cuStreamDestroy(self, stream):
         self.drain(self.streams[int(stream)])
         del self.streams[int(stream)]
@@ -289,10 +303,12 @@ class Driver(ModuleType):
         return (CUresult.CUDA_SUCCESS,)
 
     def cuEventCreate(self, flags):
-        return CUresult.CUDA_SUCCESS, SimpleNamespace(wait=None)
+        return CUresult.CUDA_SUCCESS, SimpleNamespace(wait=None, context=self.contexts[-1])
 
     def cuEventRecord(self, event, stream):
         queue = self.queue(stream)
+        if event.context != queue.context:
+            return (CUresult.CUDA_ERROR_INVALID_HANDLE,)
         event.wait = Wait(self, queue, queue.end)
         return (CUresult.CUDA_SUCCESS,)
 

@@ -51,6 +51,7 @@ class _Object:
     def __init__(self, driver: Driver) -> None:
         assert driver.contexts, "no context is current"
         self._driver, self._home = driver, driver.contexts[-1]
+        driver.spoil()  # TensorRT may wait for the whole context where it makes an object
 
     def __del__(self) -> None:
         if hasattr(self, "_driver") and self._driver.contexts[-1:] != [self._home]:

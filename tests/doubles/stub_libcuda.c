@@ -2,6 +2,8 @@
 // does its work at once, a graph is the list of the copies that were captured.
 //
 // A capture ends invalid if its thread allocates or frees memory, or any thread waits for the context.
+// An event records streams of its own context alone. Contexts are numbers: those of the GPUs are
+// `first` + device, and any further multiple of 16 added to one is another context of that GPU.
 // STUB_DEVICES is the number of GPUs. `stub_live` tells how many objects were made and not given back.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,12 +14,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, NOT_FOUND = 500, CAPTURING = 900, WRONG_CAPTURE = 901 };
+enum { SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NO_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, CAPTURING = 900, WRONG_CAPTURE = 901 };
 typedef struct { void *to; const void *from; int fill; size_t size; } Work;
 typedef struct { Work *works; size_t count; } Graph;
-typedef struct { Graph *captured; pthread_t by; int spoilt; } Stream;
-typedef struct { long device, unused; } Place;  // before the memory of an allocation
-typedef struct { struct timespec at; } Event;
+typedef struct { Graph *captured; pthread_t by; int spoilt; void *context; } Stream;
+typedef struct { void *context; long unused; } Place;  // before the memory of an allocation
+typedef struct { struct timespec at; void *context; } Event;
 
 static int live;
 static Stream default_stream, *capturing;
@@ -28,8 +30,10 @@ static void *made(size_t size) { __atomic_fetch_add(&live, 1, __ATOMIC_SEQ_CST);
 static int gone(void *thing) { __atomic_fetch_sub(&live, 1, __ATOMIC_SEQ_CST); free(thing); return SUCCESS; }
 int stub_live(void) { return __atomic_load_n(&live, __ATOMIC_SEQ_CST); }
 
-static char *const first = (char *)0xC0DE;
-static long device(void) { return (char *)stack[depth - 1] - first; }
+static char *const first = (char *)0xC0D0;
+static void *current(void) { return depth ? stack[depth - 1] : NULL; }
+static long device_of(void *context) { return ((char *)context - first) % 16; }
+static long device(void) { return device_of(current()); }
 static int count(void) { const char *given = getenv("STUB_DEVICES"); return given ? atoi(given) : 1; }
 static int forbidden(int any_thread) {
   if (!capturing || (!any_thread && !pthread_equal(capturing->by, pthread_self()))) return SUCCESS;
@@ -39,7 +43,7 @@ static int forbidden(int any_thread) {
 static int allocated(void **memory, size_t size) {
   if (!depth || forbidden(0)) return depth ? CAPTURING : NO_CONTEXT;
   Place *place = made(sizeof *place + size);
-  place->device = device();
+  place->context = current();
   *memory = place + 1;
   return SUCCESS;
 }
@@ -67,7 +71,7 @@ int cuDeviceGetName(char *name, int size, int device) { snprintf(name, size, "St
 int cuDeviceGetAttribute(int *value, int kind, int device) { *value = kind == 75 ? 8 : kind == 76 ? 6 : 0; return SUCCESS; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = first + device; return SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
-int cuCtxGetCurrent(void **context) { *context = depth ? stack[depth - 1] : NULL; return SUCCESS; }
+int cuCtxGetCurrent(void **context) { *context = current(); return SUCCESS; }
 int cuCtxGetDevice(int *number) { if (!depth) return NO_CONTEXT; *number = device(); return SUCCESS; }
 int cuCtxSynchronize(void) { return forbidden(1); }
 int cuCtxPushCurrent_v2(void *context) { stack[depth++] = context; return SUCCESS; }
@@ -77,20 +81,30 @@ int cuMemFree_v2(uint64_t address) { return freed((void *)(uintptr_t)address); }
 int cuMemHostAlloc(void **address, size_t size, unsigned flags) { return allocated(address, size); }
 int cuMemFreeHost(void *address) { return freed(address); }
 int cuPointerGetAttribute(void *answer, int kind, uint64_t address) {
-  if (kind != 9) return INVALID_VALUE;  // the ordinal of its device
-  *(int *)answer = ((Place *)(uintptr_t)address - 1)->device;
+  void *context = ((Place *)(uintptr_t)address - 1)->context;
+  if (kind == 1) *(void **)answer = context;
+  else if (kind == 9) *(int *)answer = device_of(context);  // the ordinal of its device
+  else return INVALID_VALUE;
   return SUCCESS;
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, Stream *s) { return queued(s, (Work){(void *)(uintptr_t)to, from, 0, size}); }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, Stream *s) { return queued(s, (Work){to, (void *)(uintptr_t)from, 0, size}); }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, Stream *s) { return queued(s, (Work){(void *)(uintptr_t)to, (void *)(uintptr_t)from, 0, size}); }
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t size, Stream *s) { return queued(s, (Work){(void *)(uintptr_t)to, NULL, value, size}); }
-int cuStreamCreate(Stream **stream, unsigned flags) { *stream = made(sizeof(Stream)); return SUCCESS; }
+int cuStreamCreate(Stream **stream, unsigned flags) {
+  *stream = made(sizeof(Stream));
+  (*stream)->context = current();
+  return SUCCESS;
+}
+int cuStreamGetCtx(Stream *stream, void **context) {
+  *context = (uintptr_t)stream <= 2 ? current() : stream->context;
+  return SUCCESS;
+}
 int cuStreamDestroy_v2(Stream *stream) { return gone(stream); }
 int cuStreamSynchronize(Stream *stream) { return stream->captured ? WRONG_CAPTURE : SUCCESS; }
 int cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) { return SUCCESS; }
 int cuStreamBeginCapture_v2(Stream *stream, int mode) {
-  *(capturing = stream) = (Stream){made(sizeof(Graph)), pthread_self(), 0};
+  *(capturing = stream) = (Stream){made(sizeof(Graph)), pthread_self(), 0, stream->context};
   return SUCCESS;
 }
 int cuGraphDestroy(Graph *graph);
@@ -117,9 +131,19 @@ int cuGraphGetNodes(Graph *graph, void **nodes, size_t *count) {
   *count = graph->count;
   return SUCCESS;
 }
-int cuEventCreate(Event **event, unsigned flags) { *event = made(sizeof(Event)); return SUCCESS; }
+int cuEventCreate(Event **event, unsigned flags) {
+  *event = made(sizeof(Event));
+  (*event)->context = current();
+  return SUCCESS;
+}
 int cuEventDestroy_v2(Event *event) { return gone(event); }
-int cuEventRecord(Event *event, Stream *stream) { clock_gettime(CLOCK_MONOTONIC, &event->at); return SUCCESS; }
+int cuEventRecord(Event *event, Stream *stream) {
+  void *context;
+  cuStreamGetCtx(stream, &context);
+  if (event->context != context) return INVALID_HANDLE;
+  clock_gettime(CLOCK_MONOTONIC, &event->at);
+  return SUCCESS;
+}
 int cuEventSynchronize(Event *event) { return SUCCESS; }
 int cuEventElapsedTime_v2(float *ms, Event *from, Event *to) {
   *ms = (to->at.tv_sec - from->at.tv_sec) * 1e3f + (to->at.tv_nsec - from->at.tv_nsec) / 1e6f;

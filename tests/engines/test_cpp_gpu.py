@@ -152,6 +152,7 @@ def scenario(fake_library: list[Any], built: Once) -> Path:
         ("scratch-and-ranges", {}),
         ("contexts", {}),
         ("contexts", {"FAKE_GPU_NO_GRAPHS": "empty"}),
+        ("recording", {}),
         ("frame-elsewhere", {"FAKE_GPU_COUNT": "2"}),
         ("in-flight", {}),
     ],

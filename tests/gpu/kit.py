@@ -26,6 +26,7 @@ from mrcfa.machine import hardware
 from mrcfa.machine.files import write_whole
 from mrcfa.selftest.findings import findings
 from mrcfa.selftest.line import Fault, Found, Line, NotRun, Outcome, line_of
+from mrcfa.selftest.selftest import AT_WORK
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "build" / "plugin" / "libmrcfa_plugin.so"
@@ -99,10 +100,10 @@ def succeeded(
     return lines
 
 
-def pytest_found(limit_s: float, *words: str) -> Found:
+def pytest_found(limit_s: float, *words: str, **environment: str) -> Found:
     """The counts of a pytest run, and the reasons of the tests that were not run."""
     command = [sys.executable, "-m", "pytest", "-rs", *words]
-    done = output_of(command, limit_s)
+    done = output_of(command, limit_s, environment)
     lines = done.stdout.strip().splitlines()
     counts = {kind: int(number) for number, kind in _COUNTS.findall(lines[-1] if lines else "")}
     skipped = sorted({line.partition(": ")[2] for line in lines if line.startswith("SKIPPED")})
@@ -134,6 +135,22 @@ def selftest(bundle: Bundle, folder: Path, limit_s: float) -> Found:
     return Found(content["verdict"], {"report": content})
 
 
+def first_selftest(bundle: Bundle, folder: Path, limit_s: float) -> Found:
+    """The selftest of the bundle as it came, in which the GPU may idle if there are no engines yet.
+
+    The selftest after the build has no such exception.
+    """
+    try:
+        return selftest(bundle, folder, limit_s)
+    except Fault as error:
+        lines = (error.facts.get("report") or {}).get("lines", [])
+        failed = [each["check"] for each in lines if each["outcome"] == Outcome.FAILS.value]
+        if bundle.manifest.engines or failed != [AT_WORK]:
+            raise
+        idle = "nothing ran on the GPU, because the bundle has no engine yet"
+        return Found(f"{idle}; all else passed, and engines are built next", error.facts)
+
+
 def engines(bundle: Bundle, folder: Path, limit_s: float) -> Found:
     """Engines for this GPU, built here; TensorRT itself can build nowhere else."""
     _needs_gpu()
@@ -148,7 +165,7 @@ def segment_program(bundle: Bundle, folder: Path, limit_s: float) -> Found:
     for flavour in ("tensorrt", "rtx", "OFF"):
         configure = ("cmake", "-S", "engines/cpp", "-B", tree, f"-DMRCFA_TENSORRT={flavour}")
         try:
-            succeeded(configure, limit_s, _this_python())
+            succeeded((*configure, *_tensorrt_root()), limit_s, _this_python())
             break
         except Fault as error:
             said = "\n".join(error.facts["tail"])
@@ -180,11 +197,11 @@ def plugin(bundle: Bundle, folder: Path, limit_s: float) -> Found:
         raise NotRun("nvcc and cmake are needed to compile the plugin; they are not on the path")
     tree = PLUGIN.parent
     try:
-        succeeded(("cmake", "-S", "engines/plugin", "-B", tree), limit_s)
+        succeeded(("cmake", "-S", "engines/plugin", "-B", tree, *_tensorrt_root()), limit_s)
     except Fault as error:
         if "headers were not found" not in "\n".join(error.facts["tail"]):
             raise
-        raise NotRun("TensorRT's headers are missing; set TENSORRT_INCLUDE (docs/gpu.md)") from None
+        raise NotRun("TensorRT's headers are missing; set TensorRT_ROOT (docs/gpu.md)") from None
     succeeded(("cmake", "--build", tree, "--parallel"), limit_s)
     return Found(f"{PLUGIN.name} is compiled")
 
@@ -206,7 +223,7 @@ def sanitizer(tool: str) -> Callable[[Bundle, Path, float], Found]:
             succeeded(_mrcfa("build", copy, "--plugin", "always"), limit_s, environment)
         engine = Bundle.open(copy).manifest.engines[-1].name
         checks = ("-m", "mrcfa.selftest.stream_checks", copy, engine, lines, "1")
-        watched = (program, "--tool", tool, "--error-exitcode", "7", sys.executable, *checks)
+        watched = (program, *sanitizer_options(tool), sys.executable, *checks)
         succeeded(watched, limit_s, environment)
         found = [Line.from_json(each) for each in lines.read_text("utf-8").splitlines()]
         for failed in (each for each in found if each.outcome is Outcome.FAILS):
@@ -217,6 +234,18 @@ def sanitizer(tool: str) -> Callable[[Bundle, Path, float], Found]:
         return Found(f"{engine} with the plugin: no error in {', '.join(ran)}", {"ran": ran})
 
     return step
+
+
+def sanitizer_options(tool: str) -> tuple[str, ...]:
+    """Watch the plugin's kernels alone, which are in the namespace mrcfa: NVIDIA's are NVIDIA's.
+
+    CUDA's libraries ask for symbols that may be missing, and memcheck would count these calls as
+    errors. The process may load torch or TensorRT for longer than the ten seconds before its first
+    call of CUDA that are the default.
+    """
+    everywhere = ("--tool", tool, "--error-exitcode", "7", "--launch-timeout", "0")
+    errors = ("--report-api-errors", "no") if tool == "memcheck" else ()
+    return (*everywhere, *errors, "--kernel-name", "kernel_substring=mrcfa")
 
 
 def compute_sanitizer() -> str | None:
@@ -234,8 +263,14 @@ def cpp(bundle: Bundle, folder: Path, limit_s: float) -> Found:
     return found
 
 
+def suite(bundle: Bundle, folder: Path, limit_s: float) -> Found:
+    """The ordinary tests, which expect a machine without a GPU, so it is hidden from them."""
+    found = pytest_found(limit_s, *_SUITE, CUDA_VISIBLE_DEVICES="")
+    return replace(found, words=f"{found.words}; GPUs were hidden") if hardware.gpus() else found
+
+
 STEPS = (
-    Step("selftest", 25 * MINUTE, selftest),
+    Step("selftest", 25 * MINUTE, first_selftest),
     Step("engines", 60 * MINUTE, engines),
     Step("mrcfa-segment", 20 * MINUTE, segment_program),
     Step("selftest of engines", 25 * MINUTE, selftest_of_engines),
@@ -243,7 +278,7 @@ STEPS = (
     Step("C++ against Python", 20 * MINUTE, cpp),
     Step("plugin", 15 * MINUTE, plugin),
     *(Step(f"{tool} of the plugin", 30 * MINUTE, sanitizer(tool)) for tool in SANITIZERS),
-    Step("suite", 60 * MINUTE, lambda _, __, limit_s: pytest_found(limit_s, *_SUITE)),
+    Step("suite", 60 * MINUTE, suite),
 )
 """The quickest answers first. A Jetson builds engines for longer than ten minutes. A selftest may
 last longer than its own limit for one hanging process, so that it reports that itself."""
@@ -278,6 +313,12 @@ def report(lines: Sequence[Line]) -> str:
 def _this_python() -> dict[str, str]:
     """An environment in which `python3` is this one, whose wheel of ONNX Runtime CMake finds."""
     return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def _tensorrt_root() -> tuple[str, ...]:
+    """The option for CMake that names the TensorRT in the environment variable TensorRT_ROOT."""
+    folder = os.environ.get("TensorRT_ROOT")  # noqa: SIM112  CMake spells it so
+    return (f"-DTensorRT_ROOT={folder}",) if folder else ()
 
 
 def _mrcfa(*words: object) -> tuple[object, ...]:

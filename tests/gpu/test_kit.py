@@ -136,7 +136,7 @@ sys.exit({code})
 
 @pytest.fixture
 def sanitized(bundle, tmp_path, monkeypatch):
-    """`sanitized(lines, code)`: the kit's line on a GPU machine with this compute-sanitizer.
+    """`sanitized(lines, code, tool)`: the kit's line on a GPU machine with this compute-sanitizer.
 
     TensorRT's build with the plugin, which no machine without a GPU can do, is a double.
     """
@@ -155,15 +155,14 @@ def sanitized(bundle, tmp_path, monkeypatch):
         Bundle.open(copy).with_engine(ENGINE, ENGINE_FILES)
         return kit.subprocess.CompletedProcess(command, 0, "")
 
-    def reported(lines, code=0):
+    def reported(lines, code=0, tool="racecheck"):
         program.write_text(SANITIZER.format(python=sys.executable, code=code))
         program.chmod(0o755)
         answers = "".join(json.dumps(line.to_json()) + "\n" for line in lines)
         (tmp_path / "answers").write_text(answers)
         (tmp_path / "folder").mkdir()
         monkeypatch.setattr(kit, "output_of", output_of)
-        racecheck = step("racecheck", kit.sanitizer("racecheck"))
-        return kit.line(racecheck, bundle("b0"), tmp_path / "folder")
+        return kit.line(step(tool, kit.sanitizer(tool)), bundle("b0"), tmp_path / "folder")
 
     return reported
 
@@ -178,6 +177,16 @@ def test_checks_that_pass_under_compute_sanitizer_are_recorded(sanitized, tmp_pa
     assert (tool, name) == ("--tool", "racecheck")
     assert (module, engine, gpus) == ("mrcfa.selftest.stream_checks", ENGINE.name, "1")
     assert Bundle.open(copy).manifest.engines == (ENGINE,)
+
+
+@pytest.mark.parametrize("tool", kit.SANITIZERS)
+def test_compute_sanitizer_watches_the_plugins_kernels_and_no_api_errors(tool, sanitized, tmp_path):
+    assert sanitized([LINE], tool=tool).outcome is WORKS
+    told = json.loads((tmp_path / "command.json").read_text())
+    options = dict(zip(told[::2], told[1::2], strict=False))
+    assert options["--kernel-name"] == "kernel_substring=mrcfa"
+    assert options["--launch-timeout"] == "0"
+    assert options.get("--report-api-errors") == ("no" if tool == "memcheck" else None)
 
 
 def test_an_error_that_compute_sanitizer_finds_fails(sanitized):
@@ -228,6 +237,17 @@ def test_tests_that_fail_fail_the_step_and_skipped_ones_are_named(tmp_path):
     assert any("assert 1 == 2" in line for line in failed.value.facts["tail"])
 
 
+def test_the_suite_sees_no_gpu_and_the_step_says_so(tmp_path, monkeypatch):
+    (tmp_path / "test_it.py").write_text(
+        "import os\ndef test_hidden(): assert os.environ['CUDA_VISIBLE_DEVICES'] == ''\n"
+    )
+    monkeypatch.setattr(kit, "_SUITE", (str(tmp_path), "-p", "no:cacheprovider"))
+    monkeypatch.setattr(hardware, "gpus", lambda: [Gpu("NVIDIA L4", 89)])
+    assert names(kit.suite(None, tmp_path, 60.0).words, "1 passed", "GPUs", "hidden")
+    monkeypatch.setattr(hardware, "gpus", list)
+    assert kit.suite(None, tmp_path, 60.0).words == "1 passed"
+
+
 @pytest.mark.thorough
 def test_without_a_gpu_the_suite_on_the_gpu_passes_nothing():
     if hardware.gpus():
@@ -247,6 +267,38 @@ def test_a_selftest_that_hangs_fails_with_what_it_had_found(bundle, tmp_path, mo
     monkeypatch.setattr(kit, "output_of", hanging)
     line = kit.line(step("selftest", kit.selftest), bundle("b0"), tmp_path)
     assert (line.outcome, line.facts["report"]["lines"]) == (FAILS, ["files"])
+
+
+@pytest.fixture
+def selftested(bundle, tmp_path, monkeypatch):
+    """`selftested(failed, engines, check)`: the kit's line where these checks of selftest fail."""
+
+    def line(failed, engines=(), check=kit.first_selftest):
+        lines = [{"check": each, "outcome": FAILS.value} for each in failed]
+        lines.append({"check": "masks", "outcome": WORKS.value})
+        content = {"passed": not failed, "verdict": "the verdict", "lines": lines}
+
+        def written(command, limit_s):
+            Path(command[-1]).write_text(json.dumps(content))
+            return kit.subprocess.CompletedProcess(command, 0, "")
+
+        monkeypatch.setattr(kit, "output_of", written)
+        opened = Bundle.open(bundle("b0"))
+        manifest = replace(opened.manifest, engines=tuple(engines))
+        found = Bundle(opened.path, manifest)
+        return kit.line_of("kit", "selftest", lambda: check(found, tmp_path, 30.0))
+
+    return line
+
+
+def test_a_gpu_that_idles_before_any_engine_is_built_is_named_and_no_fault(selftested):
+    line = selftested([kit.AT_WORK])
+    assert line.outcome is WORKS
+    assert names(line.words, "GPU", "no engine")
+    assert line.facts["report"]["verdict"] == "the verdict"
+    assert selftested([kit.AT_WORK, "masks"]).outcome is FAILS
+    assert selftested([kit.AT_WORK], [ENGINE]).outcome is FAILS
+    assert selftested([kit.AT_WORK], check=kit.selftest).outcome is FAILS
 
 
 @pytest.fixture
@@ -272,6 +324,15 @@ def test_mrcfa_segment_is_compiled_with_the_tensorrt_whose_headers_are_here(cmak
     assert cmake(only_rtx).facts == {"tensorrt": "rtx"}
     none = 'case "$*" in *=tensorrt|*=rtx) echo "TensorRT was not found."; exit 1;; esac'
     assert cmake(none).facts == {"tensorrt": "OFF"}
+
+
+def test_a_tensorrt_elsewhere_is_passed_to_cmake(cmake, monkeypatch):
+    monkeypatch.delenv("TensorRT_ROOT", raising=False)
+    nowhere_else = 'case "$*" in *TensorRT_ROOT*|*--build*) exit 0;; *) exit 1;; esac'
+    with pytest.raises(kit.Fault, match=naming("cmake", 1)):
+        cmake(nowhere_else)
+    monkeypatch.setenv("TensorRT_ROOT", "/opt/tensorrt")
+    assert cmake(nowhere_else.replace("ROOT*", "ROOT=/opt/tensorrt*")).facts
 
 
 def test_mrcfa_segment_without_headers_is_not_run_and_one_that_does_not_compile_fails(cmake):

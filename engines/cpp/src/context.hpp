@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "recording.hpp"
+
 namespace mrcfa::cuda {
 
 /// The context that is current where this object is made, if it is on that GPU. Otherwise the GPU's
@@ -46,12 +48,14 @@ class Current {
 /// A `T` that is made in the context and destroyed in it, in whichever thread drops it last. The
 /// parts that a throwing constructor had made are destroyed in it too. If the context is gone
 /// already, so is everything on the GPU, and TensorRT would crash without a context; the object is
-/// then never destroyed.
+/// then never destroyed. Threads wait for each other here, as `Undisturbed` says.
 template <class T, class... Arguments>
 std::shared_ptr<T> made_in(const std::shared_ptr<const Context>& context,
                            Arguments&&... arguments) {
+  const Undisturbed undisturbed;
   const Current current(*context);
   const auto destroy = [context](T* object) noexcept {
+    const Undisturbed alone;
     if (context->push()) {
       delete object;
       context->pop();

@@ -12,6 +12,7 @@
 
 #include "failure.hpp"
 #include "mrcfa.hpp"
+#include "recording.hpp"
 
 namespace mrcfa::cuda {
 
@@ -83,6 +84,7 @@ inline void wait(cudaStream_t stream, const Owned<cudaEvent_t>& event) {
 /// queued then.
 template <class Work>
 Owned<cudaGraphExec_t> captured(cudaStream_t stream, Work work) {
+  const Undisturbed undisturbed;
   // Thread-local, so that other threads may allocate memory meanwhile.
   cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
   const char* call = "cudaStreamBeginCapture";

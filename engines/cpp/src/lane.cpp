@@ -224,7 +224,8 @@ void Lane::take_over(const Lane& other) {
   fresh_ = other.fresh_;
 }
 
-/// Refuses frames in another GPU's memory: events order no work between the contexts of two GPUs.
+/// Refuses frames in another GPU's memory: to copy from there needs peer access, which not all pairs
+/// of GPUs have, so one rule holds for all.
 void Lane::check_place(const Frames& frames) const {
   for (std::size_t i = 0; i < engines_->streams; ++i) {
     if (frames.in == Memory::host || frames.rows[i] == nullptr) {

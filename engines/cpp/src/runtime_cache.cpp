@@ -1,6 +1,6 @@
 #include "runtime_cache.hpp"
 
-#include <mutex>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -8,6 +8,7 @@
 #include "log.hpp"
 #include "mrcfa.hpp"
 #include "notice.hpp"
+#include "recording.hpp"
 #include "sha256.hpp"
 
 namespace mrcfa {
@@ -46,12 +47,27 @@ constexpr std::size_t kDigest = 64;  // hexadecimal digits
 struct RuntimeCache::Kernels {
   fs::path file;
   std::string known;  ///< The digest of the file's content, with which the file begins.
+  std::unique_ptr<nvinfer1::IRuntimeConfig> origin;  ///< It made the cache, and outlives it.
   std::unique_ptr<nvinfer1::IRuntimeCache> cache;
-  std::mutex busy;
+  /// The configs of both plans, which outlive the contexts that are made with them.
+  std::map<const nvinfer1::ICudaEngine*, std::unique_ptr<nvinfer1::IRuntimeConfig>> configs;
 
+  [[nodiscard]] nvinfer1::IRuntimeConfig& config(nvinfer1::ICudaEngine& plan);
   void read();
   void write();
 };
+
+nvinfer1::IRuntimeConfig& RuntimeCache::Kernels::config(nvinfer1::ICudaEngine& plan) {
+  auto& made = configs[&plan];
+  if (made == nullptr) {
+    made = Log::made<Unfit>([&] { return plan.createRuntimeConfig(); }, kFailure);
+    if (!made->setRuntimeCache(*cache)) {
+      notice("TensorRT-RTX takes no runtime cache, so it compiles anew at every start");
+    }
+    made->setExecutionContextAllocationStrategy(kUserManaged);
+  }
+  return *made;
+}
 
 void RuntimeCache::Kernels::read() {
   std::error_code ignored;
@@ -102,28 +118,25 @@ void RuntimeCache::Kernels::write() {
 
 RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& plan, fs::path file)
     : kernels_(std::make_unique<Kernels>()) {
-  const auto settings = Log::made<Unfit>([&] { return plan.createRuntimeConfig(); }, kFailure);
+  kernels_->origin = Log::made<Unfit>([&] { return plan.createRuntimeConfig(); }, kFailure);
   if (file.empty()) {
     notice("there is no cache folder (HOME is not set); name one with XDG_CACHE_HOME");
   }
   kernels_->file = std::move(file);
-  kernels_->cache = Log::made<Unfit>([&] { return settings->createRuntimeCache(); }, kFailure);
+  kernels_->cache =
+      Log::made<Unfit>([&] { return kernels_->origin->createRuntimeCache(); }, kFailure);
   kernels_->read();
 }
 
 std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context(
     nvinfer1::ICudaEngine& plan) {
-  const std::lock_guard<std::mutex> alone(kernels_->busy);
-  const auto settings = Log::made<Unfit>([&] { return plan.createRuntimeConfig(); }, kFailure);
-  if (!settings->setRuntimeCache(*kernels_->cache)) {
-    notice("TensorRT-RTX takes no runtime cache, so it compiles anew at every start");
-  }
-  settings->setExecutionContextAllocationStrategy(kUserManaged);
-  return Log::made<Unfit>([&] { return plan.createExecutionContext(settings.get()); }, kFailure);
+  const cuda::Undisturbed alone;
+  nvinfer1::IRuntimeConfig& config = kernels_->config(plan);
+  return Log::made<Unfit>([&] { return plan.createExecutionContext(&config); }, kFailure);
 }
 
 void RuntimeCache::save() {
-  const std::lock_guard<std::mutex> alone(kernels_->busy);
+  const cuda::Undisturbed alone;
   kernels_->write();
 }
 
@@ -135,6 +148,7 @@ RuntimeCache::RuntimeCache(nvinfer1::ICudaEngine& /*plan*/, fs::path /*file*/) {
 
 std::unique_ptr<nvinfer1::IExecutionContext> RuntimeCache::new_context(
     nvinfer1::ICudaEngine& plan) {
+  const cuda::Undisturbed alone;
   return Log::made<Unfit>([&] { return plan.createExecutionContext(kUserManaged); }, kFailure);
 }
 

@@ -26,7 +26,7 @@ class RuntimeCache {
   ~RuntimeCache();
 
   /// A context without scratch memory, which its user provides. Unfit if TensorRT cannot make one.
-  /// Threads wait for each other here, because the first one compiles the kernels of all.
+  /// Threads wait for each other here (`Undisturbed`), and the first one compiles the kernels of all.
   std::unique_ptr<nvinfer1::IExecutionContext> new_context(nvinfer1::ICudaEngine& plan);
   /// Writes the file if anything was compiled since it was read or saved.
   void save();

@@ -2,8 +2,10 @@
 // `gpu BUNDLE SCENARIO` ends with 0 if all is well.
 #include <NvInferRuntime.h>
 
+#include <chrono>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <optional>
 #include <thread>
@@ -172,6 +174,27 @@ void contexts(const char* bundle) {
   expect(alive() == 0, "all end with their streams");
 }
 
+/// While a graph is recorded, another thread opens a stream, and ends one. Both wait until it is.
+void recording(const char* bundle) {
+  mrcfa::Stream stream(bundle);
+  std::optional<mrcfa::Stream> other(stream.sibling());
+  std::optional<mrcfa::Stream> opened;
+  const std::vector<std::function<void()>> works = {[&] { opened.emplace(stream.sibling()); },
+                                                    [&] { other.reset(); }};
+  for (const auto& work : works) {
+    std::future<void> done;
+    fake::meanwhile = [&] {
+      done = std::async(std::launch::async, work);
+      expect(done.wait_for(std::chrono::milliseconds(200)) == std::future_status::timeout,
+             "another thread waits for the recording");
+    };
+    const mrcfa::Stream recorded = stream.sibling();
+    done.get();
+    expect(recorded.info().backend.find("without CUDA graphs") == std::string::npos,
+           "no thread ends the recording of another");
+  }
+}
+
 /// Needs FAKE_GPU_COUNT=2.
 void frame_elsewhere(const char* bundle) {
   mrcfa::Options options;
@@ -290,6 +313,7 @@ const std::map<std::string, std::function<void(const char*)>> kScenarios = {
     {"pinned", pinned},
     {"scratch-and-ranges", scratch_and_ranges},
     {"contexts", contexts},
+    {"recording", recording},
     {"frame-elsewhere", frame_elsewhere},
     {"in-flight", in_flight},
 };

@@ -11,6 +11,8 @@ from mrcfa import Stream
 from mrcfa.backends.cuda import Cuda, CudaStream
 from mrcfa.errors import InvalidValue
 
+PYCUDAS = 0xABC
+
 
 @pytest.fixture
 def side(driver):
@@ -69,6 +71,29 @@ def test_a_side_stream_of_pytorch_cannot_race(on_side, driver, side, built, clip
         patch.setitem(sys.modules, "torch", torch)
         found = stream(frame)
     driver.check(found, wanted)
+
+
+@pytest.mark.parametrize("named", [1, 2, "side"])
+def test_a_frame_may_be_written_in_another_context_of_the_gpu(named, double, built, clip):
+    image, path = clip(1, 96, 160)[0], built()
+    wanted = Stream(path, "onnxruntime:cpu", precision="fp16")(image)
+    stream = Stream(path, "tensorrt")
+    double.contexts.append(PYCUDAS)
+    cuda = Cuda()
+    with cuda.current():
+        side = CudaStream(cuda)
+    written_on = side.address if named == "side" else named
+    frame = OnGpu(image, written_on, version=3, stream=written_on)
+    double.contexts.clear()
+    double.check(stream(frame), wanted)
+
+
+def test_memory_of_a_pool_has_no_context_so_the_streams_own_is_waited_for(double, built, clip):
+    image = clip(1, 96, 160)[0]
+    frame, path = OnGpu(image, 1, version=3, stream=1), built()
+    double.pooled.add(frame.__cuda_array_interface__["data"][0])
+    wanted = Stream(path, "onnxruntime:cpu", precision="fp16")(image)
+    double.check(Stream(path, "tensorrt")(frame), wanted)
 
 
 def test_the_wait_is_the_gpus_and_not_the_hosts(driver, side, built, clip, monkeypatch):

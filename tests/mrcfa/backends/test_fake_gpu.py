@@ -5,11 +5,14 @@ import re
 from pathlib import Path
 
 import fake_gpu
+import numpy as np
 import pytest
 from fake_gpu import Driver
+from real_gpu import RealGpu
 
 import mrcfa
 import mrcfa.engines
+from mrcfa.machine.hardware import Gpu
 
 
 def sources():
@@ -48,3 +51,11 @@ def test_every_cuda_function_in_use_is_one_of_the_real_driver_and_of_the_double(
     assert {"cuMemAlloc", "cuGraphLaunch", "cuCtxPushCurrent"} <= used
     assert used - set(dir(real)) == set()
     assert used - set(dir(Driver)) == set()
+
+
+def test_on_a_real_gpu_logits_agree_by_their_classes():
+    real = RealGpu(Driver(), Gpu("NVIDIA L4", 89))
+    logits = np.broadcast_to(np.arange(3.0)[:, None, None], (3, 4, 5))
+    real.check([logits], [logits + 0.1])
+    with pytest.raises(AssertionError):
+        real.check(logits, logits[::-1])

@@ -97,7 +97,7 @@ def test_the_command_that_runs_a_video_tells_it_too(double, built, command, clip
     assert re.search(naming("onnxruntime (CPU, fp32)", "sm_75", "Quadro RTX 6000", "sm_89"), told)
 
 
-def test_a_plugin_that_is_missing_is_told(driver, built, capsys):
+def test_a_plugin_that_is_missing_is_told(double, built, capsys):
     path = built(plugin=PLUGIN_NAME)
     assert Stream(path).backend.startswith("onnxruntime")
     things = ("rtx fp16 sm75", PLUGIN_NAME, "--plugin-library")
@@ -124,8 +124,8 @@ def test_nothing_is_said_where_there_is_no_gpu(gpuless, built, bundle, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_streams_that_share_a_backend_tell_it_once(driver, built, capsys):
-    driver.sm = 89
+def test_streams_that_share_a_backend_tell_it_once(double, built, capsys):
+    double.sm = 89
     path = built()
     streams = [Stream(path) for _ in range(3)]
     assert capsys.readouterr().err.count("mrcfa:") == 1
@@ -145,17 +145,17 @@ def also(path, **facts):
     opened.with_engine(replace(engine, encoder=encoder, decoder=decoder), contents)
 
 
-def test_of_the_engines_that_fit_the_most_specific_runs_and_then_the_newest(driver, built):
+def test_of_the_engines_that_fit_the_most_specific_runs_and_then_the_newest(double, built):
     path = built(compute_capabilities=(86,))
-    driver.sm = 86
+    double.sm = 86
     also(path, compute_capabilities=(75, 86, 89))
     assert "(rtx fp16 sm86, " in Stream(path, "tensorrt").backend
-    driver.sm = 89
+    double.sm = 89
     assert "(rtx fp16 sm75+sm86+sm89, " in Stream(path, "tensorrt").backend
     also(path, compute_capabilities=(86, 89))
     also(path, compute_capabilities=(89, 120))
     assert "(rtx fp16 sm89+sm120, " in Stream(path, "tensorrt").backend
-    driver.sm = 86
+    double.sm = 86
     assert "(rtx fp16 sm86, " in Stream(path, "tensorrt").backend
 
 
@@ -169,7 +169,7 @@ def test_an_engine_that_cannot_run_makes_room_for_the_next(double, built, monkey
     assert re.search(naming(*things), capsys.readouterr().err)
 
 
-def test_an_engine_of_other_tensors_makes_room_for_what_can_run(driver, built, bundle, capsys):
+def test_an_engine_of_other_tensors_makes_room_for_what_can_run(double, built, bundle, capsys):
     path = built(content=Bundle.open(bundle("b0")).file("encoder.onnx").read_bytes())
     assert Stream(path).backend.startswith("onnxruntime")
     things = (path / "encoder.fp16.engine", "base", "float16 [1, 124, 12, 20]", "mrcfa build")

@@ -186,6 +186,32 @@ else:
     )
 
 
+def test_a_frame_of_another_context_is_waited_for_by_an_event_of_that_context(run):
+    run("""
+from mrcfa.backends.cuda import DeviceFrame
+from mrcfa.backends.cuda_context import CudaError
+with cuda.current():
+    stream, mine = CudaStream(cuda), DeviceArray(cuda, (2, 2, 3), "uint8")
+pycudas = cuda.kind("CUcontext")(int(cuda._context) + 16)
+with cuda.current(pycudas):
+    other = Cuda()
+    frame, side = DeviceArray(other, (2, 2, 3), "uint8"), CudaStream(other)
+assert int(cuda.owner_of(frame.ptr)) == int(pycudas) != int(cuda.owner_of(mine.ptr))
+with cuda.current():
+    before = stub.stub_live()
+    for written_on in (1, 2, side.address):
+        stream.copy(mine, DeviceFrame(frame.ptr, written_on))
+    assert stub.stub_live() == before
+    assert int(cuda.call("cuCtxGetCurrent")) == int(cuda._context)
+    try:  # the stub does refuse
+        cuda.call("cuEventRecord", stream.mark().handle, cuda.kind("CUstream")(side.address))
+    except CudaError as error:
+        assert error.code == "INVALID_HANDLE", error
+    else:
+        raise SystemExit("it was recorded")
+""")
+
+
 def test_what_is_open_at_the_interpreters_exit_is_released(run):
     run("""
 import atexit

@@ -273,6 +273,26 @@ def test_nothing_that_ends_while_a_graph_is_recorded_harms_it(
     assert double.device_bytes() < taken
 
 
+def test_no_context_is_made_in_another_thread_while_a_graph_is_recorded(
+    double, built, clip, monkeypatch
+):
+    path, frames = built(), clip(5, 96, 160)
+    stream, opened = Stream(path, "tensorrt"), []
+    thread = threading.Thread(target=lambda: opened.append(Stream(path, "tensorrt")))
+
+    def open_another():
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive(), "it did not wait for the recording"
+
+    happened = interrupted(monkeypatch, open_another)
+    np.testing.assert_array_equal(segmented(stream, frames), expected(path, frames))
+    thread.join()
+    assert happened
+    assert len(opened) == 1
+    assert stream.backend == "tensorrt (rtx fp16 sm75, Quadro RTX 6000)"
+
+
 def test_pythons_collector_is_off_while_a_graph_is_recorded_and_on_again(
     double, built, clip, monkeypatch
 ):

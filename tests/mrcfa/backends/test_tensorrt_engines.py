@@ -52,8 +52,8 @@ def test_engines_of_the_other_flavour_need_the_other_module(double, built, monke
     assert Stream(path, "tensorrt").backend == "tensorrt (tensorrt fp16 sm75, Quadro RTX 6000)"
 
 
-def test_another_gpu_is_named_with_the_one_that_the_engine_is_for(driver, built):
-    driver.device_name, driver.sm = "NVIDIA L4", 89
+def test_another_gpu_is_named_with_the_one_that_the_engine_is_for(double, built):
+    double.device_name, double.sm = "NVIDIA L4", 89
     with pytest.raises(Unfit, match=naming("sm_75", "NVIDIA L4", "sm_89", "--sm 89")):
         Stream(built(), "tensorrt")
 
@@ -97,7 +97,7 @@ def test_what_tensorrt_cannot_load_is_told_in_its_own_words(double, built):
         Stream(path, "tensorrt")
 
 
-def test_a_device_that_is_not_there_is_told(driver, built):
+def test_a_device_that_is_not_there_is_told(double, built):
     with pytest.raises(NotFound, match=naming("GPU 7", "GPU 0")):
         Stream(built(), "tensorrt", device=7)
 

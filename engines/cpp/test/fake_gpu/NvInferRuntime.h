@@ -1,7 +1,7 @@
 // A TensorRT made of ONNX Runtime, for tests. A "plan" is an ONNX file, so the backend's handling
 // of state, addresses and graphs can be compared with ONNX Runtime's masks bit by bit. With
 // FAKE_RTX it is TensorRT-RTX: a context is compiled unless the runtime cache has it, and the file
-// named by FAKE_RTX_COMPILED lists what was compiled. With FAKE_TENSORRT_NULL the runtime does not
+// named by FAKE_RTX_COMPILED lists what was compiled, and a config outlives its contexts. With FAKE_TENSORRT_NULL the runtime does not
 // start. The process ends if a graph runs whose context got other addresses since.
 #pragma once
 
@@ -76,8 +76,10 @@ struct Tensor {
 class IExecutionContext : InContext {
  public:
   IExecutionContext(Ort::Session& session, const std::vector<Tensor>& tensors, std::size_t inputs,
-                    std::int64_t scratch_bytes, ExecutionContextAllocationStrategy strategy)
+                    std::int64_t scratch_bytes, ExecutionContextAllocationStrategy strategy,
+                    std::shared_ptr<int> config = nullptr)
       : InContext("an execution context"),
+        config_(std::move(config)),
         session_(session),
         tensors_(tensors),
         inputs_(inputs),
@@ -180,6 +182,7 @@ class IExecutionContext : InContext {
                  values.data() + inputs_, values.size() - inputs_);
   }
 
+  std::shared_ptr<int> config_;  ///< The config that it was made with, whose user it is.
   Ort::Session& session_;
   const std::vector<Tensor>& tensors_;
   std::size_t inputs_;
@@ -250,7 +253,7 @@ class ICudaEngine : InContext {
   IExecutionContext* createExecutionContext(IRuntimeConfig* config) {
     compile(config->cache == nullptr ? nullptr : &config->cache->plans);
     return new IExecutionContext(session_, tensors_, inputs_, getDeviceMemorySizeV2(),
-                                 config->strategy);
+                                 config->strategy, config->users);
   }
 #endif
 

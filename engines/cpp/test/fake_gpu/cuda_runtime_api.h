@@ -267,16 +267,22 @@ inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCapture
   if (fake::set("FAKE_GPU_NO_GRAPHS", "begin")) {
     return cudaErrorStreamCaptureInvalidated;
   }
-  const std::lock_guard<std::recursive_mutex> lock(fake::guard);
-  stream->before = std::exchange(stream->queued, {});
-  stream->capturing = true;
+  {
+    const std::lock_guard<std::recursive_mutex> lock(fake::guard);
+    stream->before = std::exchange(stream->queued, {});
+    stream->capturing = true;
+    stream->spoilt = false;
+  }
+  if (const auto work = std::exchange(fake::meanwhile, nullptr)) {
+    work();
+  }
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const std::lock_guard<std::recursive_mutex> lock(fake::guard);
   FakeWork work = std::exchange(stream->queued, std::move(stream->before));
   stream->capturing = false;
-  if (fake::set("FAKE_GPU_NO_GRAPHS", "end")) {
+  if (stream->spoilt || fake::set("FAKE_GPU_NO_GRAPHS", "end")) {
     *graph = nullptr;
     return cudaErrorStreamCaptureInvalidated;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,13 +14,17 @@ namespace nvinfer1 {
 
 enum class ExecutionContextAllocationStrategy { kSTATIC, kON_PROFILE_CHANGE, kUSER_MANAGED };
 
-/// An object that must be freed in the context in which it was made.
+/// An object that must be freed in the context in which it was made. TensorRT may wait for the
+/// whole context when it makes or frees one.
 class InContext {
  public:
-  explicit InContext(const char* what) : what_(what) {}
+  explicit InContext(const char* what) : what_(what) { fake::wait_for_context(); }
   InContext(const InContext&) = delete;
   InContext& operator=(const InContext&) = delete;
-  ~InContext() { fake::freed_in(context_, what_); }
+  ~InContext() {
+    fake::freed_in(context_, what_);
+    fake::wait_for_context();
+  }
 
  private:
   const char* what_;
@@ -66,8 +71,15 @@ class IRuntimeCache : InContext {
   static inline const std::string kOrigin = "[\"Fake RTX\", \"13000\", [";  ///< GPU, driver.
 };
 
-class IRuntimeConfig {
+class IRuntimeConfig : InContext {
  public:
+  IRuntimeConfig() : InContext("a runtime config") {}
+  ~IRuntimeConfig() {
+    if (users.use_count() > 1) {
+      fake::fail("a runtime config is freed before a context that was made with it");
+    }
+  }
+
   void setExecutionContextAllocationStrategy(ExecutionContextAllocationStrategy wanted) {
     strategy = wanted;
   }
@@ -79,6 +91,7 @@ class IRuntimeConfig {
 
   ExecutionContextAllocationStrategy strategy = ExecutionContextAllocationStrategy::kSTATIC;
   const IRuntimeCache* cache = nullptr;
+  std::shared_ptr<int> users = std::make_shared<int>();  ///< Shared by its contexts.
 };
 
 }  // namespace nvinfer1

@@ -37,6 +37,7 @@ struct FakeStep {
 using FakeWork = std::deque<FakeStep>;
 struct FakeStream : FakeHandle {
   bool capturing = false;
+  bool spoilt = false;  ///< True if a thread waited for the context during the capture.
   FakeWork queued;
   FakeWork before;  ///< Work from before the capture, which still runs.
 };
@@ -61,6 +62,17 @@ inline std::set<FakeStream*> streams;
 inline void queue(FakeStream* stream, FakeStep step) {
   const std::lock_guard<std::recursive_mutex> lock(guard);
   stream->queued.push_back(std::move(step));
+}
+
+/// Called once, as soon as a capture has begun.
+inline std::function<void()> meanwhile;
+
+/// A wait for the whole current context, which ends the captures in it.
+inline void wait_for_context() {
+  const std::lock_guard<std::recursive_mutex> lock(guard);
+  for (FakeStream* stream : streams) {
+    stream->spoilt |= stream->capturing && stream->context == current();
+  }
 }
 
 /// The stream whose step is the next to run while someone waits for `target`.
