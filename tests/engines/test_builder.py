@@ -97,6 +97,7 @@ def test_a_baseline_is_built_for_turing_and_for_ampere(method, baseline, tmp_pat
     assert [engine.name for engine in engines] == ["rtx fp16 sm75", "rtx fp16 sm86"]
 
 
+@pytest.mark.thorough
 def test_a_model_that_selects_no_tokens_takes_no_plugin(baseline, tmp_path):
     path = Path(shutil.copytree(baseline("segformer"), tmp_path / "segformer"))
     words = ["--flavour", "rtx", "--sm", "86", "--plugin", "always"]
