@@ -93,16 +93,20 @@ def pace(way: Way, video: Path, out: Path | None) -> Pace:
     began = process_time()
     source, segmenter = way.source(video, Span()), Instant(way.form)
     source.form = way.form
+    colours = segmenter.classes, segmenter.palette
     with ExitStack() as stack:
-        render = Renderer(Style.MASK, segmenter.classes, segmenter.palette)
-        write = lambda name, picture: None  # noqa: E731
-        if out is not None:
-            colours = segmenter.classes, segmenter.palette
-            render = Renderer(Style.OVERLAY, *colours, form=way.form)
+        if out is None:
+            item = Input(source, Renderer(Style.MASK, *colours), _dropped)
+        else:
             write = stack.enter_context(open_sink(str(out), *colours, source.rate))
-        done = segment([Input(source, render, write)], Sequential([segmenter]))
+            item = Input(source, Renderer(Style.OVERLAY, *colours, form=way.form), write)
+        done = segment([item], Sequential([segmenter]))
     used = process_time() - began
     return Pace(1e3 * done.seconds / done.frames, 1e3 * used / done.frames)
+
+
+def _dropped(name: str, picture: object) -> None:
+    """A sink that keeps nothing."""
 
 
 def measured(video: Path, folder: Path) -> dict[tuple[str, str], list[Pace]]:

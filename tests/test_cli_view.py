@@ -81,7 +81,7 @@ def test_with_a_view_nothing_is_written_unless_asked_for(command, bundle, frames
 
 
 def test_a_run_is_seen_by_a_page_and_ends_with_ctrl_c(bundle, tmp_path):
-    """As a process of its own that reads a pipe, so that it waits for us."""
+    """Start the command as a process that reads a pipe, so that it waits for the test."""
     command = [sys.executable, "-m", "mrcfa.cli", "run", str(bundle("b0")), "-", "--raw", "96x160"]
     run = subprocess.Popen(
         [*command, "--view", "0.0.0.0:0"],

@@ -29,7 +29,7 @@ SMALLER = {
     "mrcfa export --demo": "mrcfa export --demo --size 96x160",
     "864x480": "160x96",
 }
-"""What the pages say, and what is run instead of it."""
+"""Words of the pages, and the words that are run instead of them."""
 NOT_RUN = 77
 SUDO = rf"""#!/bin/bash
 [ "$1 $2" = "apt install" ] || {{ echo "sudo $*: only apt install is known here" >&2; exit 1; }}

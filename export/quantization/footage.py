@@ -27,7 +27,7 @@ class FootageFrame:
     """A frame, with the classes of its pixels if the data has them."""
 
     image: NDArray[np.uint8]
-    """Of the bundle's frame size and in its format."""
+    """Frames of the bundle's size and in its format."""
     truth: Classes | None
 
 

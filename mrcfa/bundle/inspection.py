@@ -55,7 +55,7 @@ def summary(bundle: Bundle) -> str:
 
 
 def facts(bundle: Bundle) -> dict[str, Any]:
-    """What a report of a measurement says about its bundle, as JSON."""
+    """The entry about a bundle in the report of a measurement, as JSON."""
     manifest = bundle.manifest
     return {
         "name": bundle.path.name,

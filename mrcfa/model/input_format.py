@@ -30,9 +30,9 @@ class Layout(str, Enum):
 
     RGB = "rgb"
     BGR = "bgr"
-    """As OpenCV has it."""
+    """The order of OpenCV."""
     NV12 = "nv12"
-    """As decoders and cameras have it: h rows of Y, then h/2 rows of U and V in turn."""
+    """The layout of decoders and cameras: h rows of Y, then h/2 rows of U and V in turn."""
 
 
 class Matrix(str, Enum):
@@ -82,7 +82,7 @@ class RgbWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class InputFormat:
-    """What a bundle's frames are: the manifest's field `input`."""
+    """The format of a bundle's frames: the manifest's field `input`."""
 
     layout: Layout
     matrix: Matrix | None = None

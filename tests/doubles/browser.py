@@ -97,7 +97,7 @@ class Tab:
         return answer["result"].get("value")
 
     def until(self, script: str, patience_s: float = PATIENCE_S) -> Any:
-        """What the script says as soon as it is true."""
+        """Run the script until its value is true, and return that value."""
         return until(lambda: self.value(script), patience_s)
 
     def screenshot(self, path: Path) -> None:
@@ -110,7 +110,7 @@ class Tab:
 
 
 def until(condition: Any, patience_s: float = PATIENCE_S) -> Any:
-    """What the condition says as soon as it is true."""
+    """Ask for the condition until it is true, and return its value."""
     deadline = time.monotonic() + patience_s
     while not (said := condition()):
         assert time.monotonic() < deadline, "waited in vain"

@@ -77,14 +77,14 @@ class Driver(ModuleType):
         self.device_name, self.sm, self.devices = name, sm, devices
         self.version = 13000
         self.fault: CUresult | None = None
-        """What the GPU answers once it went away."""
+        """The error of every call once the GPU went away."""
         self.capture_fails = self.captures_nothing = False
         self.starts, self.capturable, self.compilations = True, True, 0
         self.executions: WeakSet[Any] = WeakSet()
-        """Of TensorRT: whether it starts and may be recorded, what it compiled, its contexts."""
+        """TensorRT: whether it starts and may be recorded, what it compiled, its contexts."""
         self.destroyed: set[int] = set()
         self.misuses: list[str] = []
-        """What would have crashed the process."""
+        """Misuses that would have crashed the process."""
         self._threads = threading.local()
         self._numbers = count(0x1000)
         self.memory: dict[int, tuple[Any, str, int]] = {}
@@ -133,7 +133,7 @@ class Driver(ModuleType):
         os.write(2, f"misuse: {what}\n".encode())  # at the interpreter's exit nothing else is left
 
     def destroy_context(self, context: int) -> None:
-        """As its owner does, pycuda's atexit for one: all that was made in it goes with it."""
+        """Destroy the context with all that was made in it, as pycuda does at exit."""
         self.destroyed.add(context)
         self.contexts[:] = [each for each in self.contexts if each != context]
         gone = [address for address, (_, _, owner) in self.memory.items() if owner == context]

@@ -44,7 +44,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Wait:
-    """For a point in another stream, which runs up to there if it has to."""
+    """Wait for a point in another stream, which runs up to there if it has to."""
 
     driver: Any
     queue: Queue

@@ -8,7 +8,7 @@ FOLDERS = (Path("/usr/lib/chromium"), Path("/usr/lib/chromium-browser"))
 
 
 def missing() -> str:
-    """What the machine lacks for it; empty if it is complete."""
+    """The part that the machine lacks for it; empty if all are there."""
     if find_spec("onnxruntime_ep_webgpu") is None:
         return "onnxruntime-ep-webgpu is not installed"
     try:

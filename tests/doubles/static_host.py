@@ -24,7 +24,7 @@ document.addEventListener("segmented", ({detail: {number, picture, mask, width, 
 
 
 class Host:
-    """What `python -m http.server` does, without the files in `lost`."""
+    """Answer as `python -m http.server` does, without the files in `lost`."""
 
     def __init__(self, server: ThreadingHTTPServer, lost: set[str]) -> None:
         self.url = f"http://127.0.0.1:{server.server_port}/"

@@ -41,7 +41,7 @@ def halves(size: tuple[int, int] = (96, 160), brightness: int = 128) -> tuple[An
 
 
 def show(view: View, number: int = 0, pair: tuple[Any, Any] | None = None, **tally: int) -> None:
-    """What the pipeline does with every mask."""
+    """Show a mask, as the pipeline does with each."""
     image, mask = pair or halves()
     arrival = Arrival(Frame("000000", image), view.screens[number]._clock())
     view.screens[number].show(arrival, mask, Tally(**tally))

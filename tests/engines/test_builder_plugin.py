@@ -21,7 +21,7 @@ pytest.importorskip("tensorrt_rtx", reason="not run: tensorrt_rtx is not install
 
 
 def build_with_twin(path, plugin):
-    """What goes wrong in a process of its own, where the plugin may stay registered."""
+    """The failure of a build in a process of its own, where the plugin may stay registered."""
     command = [sys.executable, plugin_twin.__file__, path, plugin]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode == 0) == (done.stderr == "")

@@ -173,7 +173,7 @@ def test_webgpu_computes_on_a_software_adapter_as_pythons_cpu_does(
 
 
 def old_headers():
-    """What ONNX Runtime's headers lack for WebGPU; empty if they have it."""
+    """The reason why ONNX Runtime's headers do not do for WebGPU; empty if they do."""
     text = (include_of("onnxruntime_c_api.h") / "onnxruntime_c_api.h").read_text()
     version = int(re.search(r"#define ORT_API_VERSION (\d+)", text)[1])
     return "" if version >= 23 else f"headers of ONNX Runtime 1.{version}; it needs 1.23"

@@ -1,4 +1,4 @@
-"""What C++ cannot open: Python's sentences, and no manifest that breaks the reader.
+"""Bundles that C++ cannot open end in Python's sentences, and no manifest breaks the reader.
 
 This is the one place that compares sentences of the two languages. Other tests of C++ look for the
 thing that an error names.

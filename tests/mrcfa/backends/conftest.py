@@ -52,7 +52,7 @@ def driver(request, monkeypatch, tmp_path_factory):
 
 @contextmanager
 def _collected() -> Iterator[None]:
-    """What a test made ends with it. All that was there before is not looked through each time."""
+    """Objects of a test end with it; the collector skips those that were there before."""
     gc.freeze()
     try:
         yield
@@ -120,7 +120,7 @@ def built(request, bundle, plans, tmp_path):
 
 
 def _target(precision: str) -> Target:
-    """What engines are built for here; what this machine lacks for it is the test's reason."""
+    """The target of engines here; the part that this machine lacks is the reason of a skip."""
     try:
         target, *_ = choose_targets(precision=precision)
     except MrcfaError as error:

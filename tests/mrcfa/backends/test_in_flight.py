@@ -187,7 +187,7 @@ class OnGpu:
         }
 
     def __del__(self):
-        """As PyTorch's allocator does: the memory serves somebody else at once."""
+        """Let the memory serve somebody else at once, as PyTorch's allocator does."""
         self._driver.memory.pop(self.address)
 
 

@@ -1,4 +1,4 @@
-"""What TensorRT makes ends in its CUDA context, and before it; `driver` fails a test otherwise."""
+"""TensorRT's objects end in their CUDA context, and before it; `driver` fails a test otherwise."""
 
 import gc
 import subprocess

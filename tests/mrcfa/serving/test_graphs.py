@@ -13,7 +13,7 @@ ROUNDS = 14
 
 
 class Triton:
-    """What its scheduler and its ONNX Runtime backend do with a batched pair of graphs."""
+    """Triton's scheduler and its ONNX Runtime backend on a batched pair of graphs."""
 
     def __init__(self, path):
         options = ort.SessionOptions()

@@ -33,7 +33,7 @@ def recording(path, codec, pixels, container, group=12):
 
 
 def read(source):
-    """What is in each frame, and what the source says at the end."""
+    """A checksum of each frame, and the complaint of the source at the end."""
     return [crc32(frame.image.tobytes()) for frame in source], source.complaint
 
 

@@ -34,7 +34,7 @@ class Clock:
         return float(self.now)
 
     def sleep_until(self, due, who):
-        """Of a camera: back when it is time, or never if nobody works any more."""
+        """Wait as a camera: until it is time, or for ever if nobody works any more."""
         with self._turn:
             self._due[who] = due
             self._turn.notify_all()
@@ -49,7 +49,7 @@ class Clock:
         self._due[who] = Fraction(-1)
 
     def work(self, seconds):
-        """Of the backend: let time pass, until all cameras have given what is due."""
+        """Let time pass for the backend, until all cameras have given what is due."""
         with self._turn:
             self.now += seconds
             self._turn.notify_all()
