@@ -164,14 +164,16 @@ def bundle(
 
 
 @pytest.fixture(scope="session")
-def demo(once: Callable[[str, Make], Path]) -> Callable[[str], Path]:
+def demo(once: Callable[[str, Make], Path]) -> Callable[..., Path]:
     """`demo("fp32")`: the trained weights in the box at 96×160, for frames of 163×289."""
 
-    def export(variant: str) -> Path:
+    def export(variant: str, streams: int = 1) -> Path:
         facts = read_facts(WEIGHTS)
         config = replace(facts.config, size=(96, 160))
-        told = ExportOptions((163, 289), variants=[VARIANTS[variant]], labels=facts.labels)
-        return once(f"demo-{variant}", lambda path: export_bundle(config, path, WEIGHTS, 0, told))
+        variants = [VARIANTS[variant]]
+        told = ExportOptions((163, 289), variants=variants, labels=facts.labels, streams=streams)
+        make = functools.partial(export_bundle, config, weights=WEIGHTS, seed=0, options=told)
+        return once(f"demo-{variant}-{streams}", make)
 
     return export
 

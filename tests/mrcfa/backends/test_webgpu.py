@@ -201,7 +201,7 @@ opened = Bundle.open(one)
 (way,) = (each for each in ways(opened) if "webgpu" in each.name)
 for line in stream_checks.checked(opened, way):
     print(json.dumps([str(line), line.facts]))
-clip = drifting_clip(3, (64, 64))
+clip = drifting_clip(3, opened.manifest.frame)
 rounds = ({0: clip[0], 1: clip[1]}, {1: clip[2]}, {0: clip[1], 1: clip[0]})
 found = []
 for backend in ("onnxruntime:webgpu", "onnxruntime:cpu"):
@@ -217,9 +217,9 @@ print(json.dumps(float((found[0] == found[1]).mean())))
 
 
 @pytest.mark.thorough  # shaders are compiled for 13 s, and each frame takes another
-def test_frames_on_the_software_adapter_have_the_references_masks(software, bundle):
+def test_frames_on_the_software_adapter_have_the_references_masks(software, demo):
     """The selftest's checks of one stream, two streams at once with a pause and a reset."""
-    paths = [bundle("b0", size=(64, 64), variants=("fp32-gpu",), streams=n) for n in (1, 2)]
+    paths = [demo("fp32-gpu", streams) for streams in (1, 2)]
     *lines, same = map(json.loads, python("-c", ON_WEBGPU, *map(str, paths)).splitlines())
     told = [line for line, _ in lines]
     for check in ("masks", "two threads", "reset"):
