@@ -166,9 +166,9 @@ class InputFormat:
         """An RGB image (h, w, 3) as such a frame. U and V are those of the mean of 2×2 pixels."""
         if self.layout is not Layout.NV12:
             return image[..., ::-1] if self.layout is Layout.BGR else image
-        height, width = image.shape[:2]
-        if image.ndim != 3:
+        if image.ndim != 3 or image.shape[2] != 3:
             raise Mismatch(f"an image is RGB (height, width, 3), not {image.shape}")
+        height, width = image.shape[:2]
         self.check((height, width))
         frame = np.empty((height * 3 // 2, width), np.uint8)
         luma, chroma = planes(frame)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from naming import naming
 
-from mrcfa.errors import InvalidValue
+from mrcfa.errors import InvalidValue, Mismatch
 from mrcfa.export.pixels import gathered_pixels
 from mrcfa.model.frames import Normalise, normaliser
 from mrcfa.model.input_format import RGB, InputFormat, Layout, Matrix, Range, planes
@@ -97,3 +97,9 @@ def test_hd_has_the_matrix_of_hd():
 def test_what_does_not_fit_is_refused(make, things):
     with pytest.raises(InvalidValue, match=naming(*things)):
         make()
+
+
+@pytest.mark.parametrize("shape", [(96,), (96, 160), (96, 160, 4)])
+def test_a_picture_that_is_no_rgb_is_refused_with_its_shape(shape):
+    with pytest.raises(Mismatch, match=naming(str(shape))):
+        InputFormat.usual(Layout.NV12, 96).from_rgb(np.zeros(shape, np.uint8))
